@@ -129,6 +129,7 @@ fn of_fused(fused: &Fused) -> usize {
             Function::Load { .. } | Function::Same | Function::Binary(_) => SIMPLE,
             Function::Compare(_)
             | Function::Where
+            | Function::Select(_)
             | Function::Ternary(_)
             | Function::Reduce(_)
             | Function::ReduceSquares(_)

@@ -27,7 +27,7 @@ pub mod result_tiles;
 pub mod round_rows;
 pub mod rows;
 mod shifted;
-mod small_product;
+pub(crate) mod small_product;
 pub mod softmax;
 pub mod sort;
 

@@ -4,6 +4,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_simd::SimdOp;
 use rten_vecmath::Sum;
+use smallvec::SmallVec;
 
 use super::GRAIN;
 use super::elementwise::Real;
@@ -80,7 +81,6 @@ fn floats<T: OfRow>(
     out: &mut [T],
 ) {
     let count: usize = dims.iter().map(|&dim| shape[dim]).product();
-    let rank = shape.len();
     if count == 0 {
         // Empty reductions; extremes of them are refused when a program is made.
         return out.fill(match reduction {
@@ -89,51 +89,71 @@ fn floats<T: OfRow>(
             Reduction::Mean | Reduction::Max | Reduction::Min => T::of(f64::NAN),
         });
     }
-    let trailing = dims
-        .iter()
-        .enumerate()
-        .all(|(at, &dim)| dim == rank - dims.len() + at);
-    if trailing {
-        out.par_iter_mut()
-            .zip(input.par_chunks(count))
-            .with_min_len(GRAIN.div_ceil(count))
-            .run_parallel(|(out, row)| *out = T::of_row(reduction, row));
+    if out.is_empty() {
         return;
     }
-    let neutral = T::of(match reduction {
+    let (shape, dims) = merged(shape, dims);
+    match (&dims[..], shape.len()) {
+        ([], _) => return out.copy_from_slice(input),
+        // Rows.
+        ([dim], rank) if dim + 1 == rank => {
+            out.par_iter_mut()
+                .zip(input.par_chunks(count))
+                .with_min_len(GRAIN.div_ceil(count))
+                .run_parallel(|(out, row)| *out = T::of_row(reduction, row));
+            return;
+        }
+        _ => {}
+    }
+    out.fill(T::of(match reduction {
         Reduction::Sum | Reduction::Mean => 0.0,
         Reduction::Product => 1.0,
         Reduction::Max => f64::NEG_INFINITY,
         Reduction::Min => f64::INFINITY,
-    });
-    out.fill(neutral);
-    let strides = reduced_strides(shape, dims);
-    let Some((&row, outer)) = shape.split_last() else {
-        out[0] = input[0];
-        return;
-    };
-    if row == 0 {
-        return;
-    }
-    let inner = strides[outer.len()];
-    let is_leading = dims.iter().enumerate().all(|(at, &dim)| dim == at);
-    if is_leading && !out.is_empty() {
+    }));
+    if dims[..] == [0] {
         combine_many(reduction, out, input);
         return mean(reduction, count, out);
     }
-    for (index, row) in input.chunks(row).enumerate() {
-        let at = start(outer, &strides, index);
-        if inner == 0 {
-            let partial = match reduction {
-                Reduction::Mean => T::of_row(Reduction::Sum, row),
-                other => T::of_row(other, row),
-            };
-            out[at] = combine(reduction, out[at], partial);
-        } else {
-            combine_rows(reduction, &mut out[at..at + row.len()], row);
+    let strides = reduced_strides(&shape, &dims);
+    match (&shape[..], &strides[..]) {
+        // The number of a row of the input is that of an element of the result.
+        ([outer @ .., rows, row], [.., 1, 0]) => {
+            for (index, block) in input.chunks(rows * row).enumerate() {
+                let at = start(outer, &strides, index);
+                combine_each_row(reduction, &mut out[at..at + rows], block, *row);
+            }
         }
+        ([outer @ .., row], _) => {
+            for (index, row) in input.chunks(*row).enumerate() {
+                let at = start(outer, &strides, index);
+                combine_rows(reduction, &mut out[at..at + row.len()], row);
+            }
+        }
+        ([], _) => {}
     }
     mean(reduction, count, out);
+}
+
+/// A shape without sizes of 1, and its reduced dimensions, with neighbours merged that are both reduced or both not.
+fn merged(shape: &[usize], dims: &[usize]) -> (SmallVec<[usize; 6]>, SmallVec<[usize; 6]>) {
+    let mut own: SmallVec<[usize; 6]> = SmallVec::new();
+    let mut reduced: SmallVec<[usize; 6]> = SmallVec::new();
+    let mut before = None;
+    for (dim, &size) in shape.iter().enumerate().filter(|(_, size)| **size != 1) {
+        let is_reduced = dims.contains(&dim);
+        match own.last_mut() {
+            Some(last) if before == Some(is_reduced) => *last *= size,
+            _ => {
+                if is_reduced {
+                    reduced.push(own.len());
+                }
+                own.push(size);
+            }
+        }
+        before = Some(is_reduced);
+    }
+    (own, reduced)
 }
 
 /// Divides sums of `count` elements by that, if means are wanted.
@@ -301,6 +321,26 @@ fn combine_many<T: Float>(reduction: Reduction, out: &mut [T], rows: &[T]) {
     }
 }
 
+/// Combines each element of `out` with a row of `rows`.
+fn combine_each_row<T: OfRow>(reduction: Reduction, out: &mut [T], rows: &[T], row: usize) {
+    /// Shorter rows are reduced here: a function for each takes longer.
+    const SHORT: usize = 16;
+    let reduction = match reduction {
+        Reduction::Mean => Reduction::Sum,
+        other => other,
+    };
+    for (to, row) in out.iter_mut().zip(rows.chunks_exact(row)) {
+        let Some((&first, rest)) = row.split_first() else {
+            continue;
+        };
+        let own = match row.len() < SHORT {
+            true => rest.iter().fold(first, |a, &b| combine(reduction, a, b)),
+            false => T::of_row(reduction, row),
+        };
+        *to = combine(reduction, *to, own);
+    }
+}
+
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn combine_rows<T: Float>(reduction: Reduction, out: &mut [T], row: &[T]) {
     macro_rules! each {
@@ -412,6 +452,71 @@ pub fn scan<T: Copy, A: Copy>(
                 so_far = f(so_far, input[at + step * inner]);
                 out[at + step * inner] = get(so_far);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Combines the elements one by one.
+    fn one_by_one(
+        reduction: Reduction,
+        input: &[f32],
+        shape: &[usize],
+        dims: &[usize],
+    ) -> Vec<f32> {
+        let strides = reduced_strides(shape, dims);
+        let kept = (0..shape.len()).filter(|dim| !dims.contains(dim));
+        let mut out = vec![None; kept.map(|dim| shape[dim]).product()];
+        for (index, &x) in input.iter().enumerate() {
+            let own = &mut out[start(shape, &strides, index)];
+            *own = Some(own.map_or(x, |own| combine(reduction, own, x)));
+        }
+        out.into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn all_dimensions_of_small_shapes_are_reduced() {
+        let sizes = [1, 2, 3, 17];
+        for rank in 1..=4_u32 {
+            for shape in 0..sizes.len().pow(rank) {
+                let shape: Vec<usize> = (0..rank)
+                    .map(|dim| sizes[shape / sizes.len().pow(dim) % sizes.len()])
+                    .collect();
+                let len = shape.iter().product();
+                let input: Vec<f32> = (0..len).map(|at| (at * 7 % 5) as f32 - 2.0).collect();
+                for subset in 1..1_usize << rank {
+                    let dims: Vec<usize> = (0..rank as usize)
+                        .filter(|dim| subset >> dim & 1 == 1)
+                        .collect();
+                    for reduction in [Reduction::Sum, Reduction::Max, Reduction::Min] {
+                        let expected = one_by_one(reduction, &input, &shape, &dims);
+                        let mut out = vec![f32::NAN; expected.len()];
+                        floats(reduction, &input, &shape, &dims, &mut out);
+                        assert_eq!(out, expected, "{reduction:?} of {shape:?} along {dims:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nan_is_kept_in_all_reductions() {
+        let mut input = [1.0; 24];
+        input[13] = f32::NAN;
+        for reduction in [
+            Reduction::Sum,
+            Reduction::Mean,
+            Reduction::Product,
+            Reduction::Max,
+            Reduction::Min,
+        ] {
+            let mut out = [0.0; 3];
+            floats(reduction, &input, &[2, 3, 4], &[0, 2], &mut out);
+            assert!(out[0].is_nan(), "{reduction:?}");
+            assert!(out[1..].iter().all(|own| !own.is_nan()), "{reduction:?}");
         }
     }
 }

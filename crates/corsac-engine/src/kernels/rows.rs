@@ -47,6 +47,55 @@ pub(super) fn start(outer: &[usize], strides: &[isize], mut index: usize) -> usi
     at
 }
 
+/// Rows of a result, and of the operands that are broadcast to it: the last dimension, with those before it in which
+/// each operand goes on as it does there.
+pub(super) struct BroadcastRows<'s, const N: usize> {
+    /// The dimensions of the result before those of a row.
+    outer: &'s [usize],
+    /// Number of elements of a row of the result.
+    pub(super) row: usize,
+    /// Strides of each operand along the outer dimensions.
+    strides: [Strides; N],
+    /// The stride of each operand along a row: 1, or 0 where it has one element.
+    pub(super) steps: [usize; N],
+}
+
+impl<'s, const N: usize> BroadcastRows<'s, N> {
+    /// Rows of a result of shape `shape`, for operands of these shapes.
+    pub(super) fn of(shape: &'s [usize], operands: [&[usize]; N]) -> Self {
+        let strides = operands.map(|own| broadcast_strides(own, shape.len()));
+        let (mut row, mut rest, mut steps) = (1, shape.len(), [None; N]);
+        while rest > 0 && row < GRAIN {
+            let size = shape[rest - 1];
+            if size != 1 {
+                let here = strides
+                    .each_ref()
+                    .map(|own| usize::from(own[rest - 1] != 0));
+                let known = steps.iter().flatten().zip(here);
+                if !known.into_iter().all(|(&own, here)| own == here) {
+                    break;
+                }
+                steps = here.map(Some);
+            }
+            row *= size;
+            rest -= 1;
+        }
+        Self {
+            outer: &shape[..rest],
+            row,
+            strides,
+            steps: steps.map(Option::unwrap_or_default),
+        }
+    }
+
+    /// Where each operand begins in row `index`.
+    pub(super) fn starts(&self, index: usize) -> [usize; N] {
+        self.strides
+            .each_ref()
+            .map(|own| start(self.outer, own, index))
+    }
+}
+
 /// Number of elements in a row of a tensor of this shape.
 pub(super) fn row_len(shape: &[usize]) -> usize {
     shape.last().copied().unwrap_or(1)

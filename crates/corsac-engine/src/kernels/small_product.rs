@@ -35,11 +35,15 @@ thread_local! {
     static PACKED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Whether a product of so many rows, of this depth and so many columns is a small one.
+pub(crate) fn is_small([rows, depth, columns]: [usize; 3]) -> bool {
+    rows.saturating_mul(depth).saturating_mul(columns) < LIMIT
+}
+
 impl Product<'_> {
     /// Whether each product is a small one.
     pub(crate) fn is_small(&self) -> bool {
-        let work = self.rows.saturating_mul(self.depth);
-        work.saturating_mul(self.columns) < LIMIT
+        is_small([self.rows, self.depth, self.columns])
     }
 
     /// Writes the product of two matrices to `out`.

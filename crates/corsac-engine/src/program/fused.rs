@@ -21,7 +21,7 @@ const TILE: [usize; 2] = [256, 4096];
 
 /// Least number of elements of a tile that lies in a run of a broadcast number: for shorter ones, the fixed cost of
 /// a tile is more than is saved.
-const SHORTEST_RUN: usize = 512;
+pub(crate) const SHORTEST_RUN: usize = 512;
 
 /// Elementwise operators over tensors of `len` elements.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +83,9 @@ pub enum Arg {
     Number(f64),
 }
 
+/// Operands of an instruction.
+pub type Args = SmallVec<[Arg; 6]>;
+
 /// Target of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -114,6 +117,8 @@ pub enum Function {
     Compare(Comparison),
     /// The second where the first is true, elsewhere the third.
     Where,
+    /// The third where the comparison of the first two holds, elsewhere the fourth.
+    Select(Comparison),
     /// A function of three numbers.
     Ternary(Ternary),
     /// Of numbers that are rounded to levels.
@@ -124,7 +129,7 @@ pub enum Function {
     ReduceSquares(Reduction),
 }
 
-/// A function of the level of a number, `round(x * inverse) + zero`, where `x`, `inverse`, `zero` and a scale are its
+/// A function of the level of a number, `round(x * inverse) + zero`, where `x`, `inverse` and `zero` are its first
 /// operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LevelFunction {
@@ -132,14 +137,19 @@ pub struct LevelFunction {
     pub gives: Levels,
     /// The least and the largest level.
     pub bounds: [f64; 2],
+    /// Whether negative infinity is rounded in place of NaN; otherwise NaN has no level, and its number is NaN.
+    pub ordered: bool,
 }
 
 /// What is asked of levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Levels {
-    /// Whether they are inside the bounds, whatever the scale.
+    /// Whether they are inside the bounds.
     AreInside,
-    /// `(level - zero) * scale`, with levels outside put to the bounds.
+    /// The fifth operand where the level is inside the bounds or the fourth is true, elsewhere the sixth.
+    KeepInside,
+    /// `(level - zero) * scale`, with levels outside put to the bounds. The scale is the fourth operand. Where the fifth
+    /// is false, the sixth.
     AsNumbers,
 }
 
@@ -149,7 +159,7 @@ pub struct Instruction {
     /// Its function.
     pub function: Function,
     /// Its operands.
-    pub args: SmallVec<[Arg; 4]>,
+    pub args: Args,
     /// Number of values that it computes.
     pub width: Width,
     /// Its target.
@@ -237,7 +247,7 @@ impl fmt::Display for Fused {
                 Function::Arithmetic(arithmetic) => write!(f, "{comma}{arithmetic:?}")?,
                 Function::Compare(comparison) => write!(f, "{comma}{comparison:?}")?,
                 Function::Ternary(ternary) => write!(f, "{comma}{ternary:?}")?,
-                Function::Levels(LevelFunction { gives, bounds }) => {
+                Function::Levels(LevelFunction { gives, bounds, .. }) => {
                     write!(
                         f,
                         "{comma}Levels{gives:?}({:?}, {:?})",
@@ -245,6 +255,7 @@ impl fmt::Display for Fused {
                     )?;
                 }
                 Function::Where => write!(f, "{comma}Where")?,
+                Function::Select(comparison) => write!(f, "{comma}Where({comparison:?})")?,
                 Function::Reduce(reduction) => write!(f, "{comma}{reduction:?}")?,
                 Function::ReduceSquares(reduction) => {
                     write!(f, "{comma}{reduction:?} of squares")?;

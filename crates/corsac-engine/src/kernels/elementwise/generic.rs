@@ -5,10 +5,10 @@ use rayon::prelude::*;
 
 use super::{Operand, Real, arithmetic};
 use crate::kernels::GRAIN;
-use crate::kernels::rows::{broadcast_strides, by_rows, row_len, start};
+use crate::kernels::rows::{BroadcastRows, by_rows};
 use crate::parallel::Parallel;
 use crate::program::arithmetic::of_integers;
-use crate::program::{Arithmetic, Comparison, Strides};
+use crate::program::{Arithmetic, Comparison};
 
 /// `out[i] = f(a[i])`
 pub fn map<A: Copy + Sync, O: Send>(a: &[A], out: &mut [O], f: impl Fn(A) -> O + Sync) {
@@ -58,26 +58,20 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
     out: &mut [O],
     f: impl Fn(A, B) -> O + Sync,
 ) {
-    let rank = shape.len();
-    let (a_steps, b_steps) = (
-        broadcast_strides(a.shape, rank),
-        broadcast_strides(b.shape, rank),
-    );
+    let rows = BroadcastRows::of(shape, [a.shape, b.shape]);
     let (a, b) = (a.data, b.data);
-    let last = |steps: &[isize]| steps.last().copied().unwrap_or(0).unsigned_abs();
     if a.len() == out.len() && b.len() == out.len() {
         let chunks = out.par_chunks_mut(GRAIN).zip(a.par_chunks(GRAIN));
         let chunks = chunks.zip(b.par_chunks(GRAIN));
         return chunks.run_parallel(|((out, a), b)| zip_chunk(a, b, out, &f));
     }
-    let outer = &shape[..rank.saturating_sub(1)];
-    by_rows(row_len(shape), out, |index, out| {
-        let from = |steps: &[isize]| start(outer, steps, index);
-        let (a, b) = (&a[from(&a_steps)..], &b[from(&b_steps)..]);
-        match (last(&a_steps), last(&b_steps)) {
-            (0, 0) => out.iter_mut().for_each(|out| *out = f(a[0], b[0])),
-            (0, _) => map_chunk(b, out, &|b| f(a[0], b)),
-            (_, 0) => map_chunk(a, out, &|a| f(a, b[0])),
+    by_rows(rows.row, out, |index, out| {
+        let [at_a, at_b] = rows.starts(index);
+        let (a, b) = (&a[at_a..], &b[at_b..]);
+        match rows.steps {
+            [0, 0] => out.iter_mut().for_each(|out| *out = f(a[0], b[0])),
+            [0, _] => map_chunk(b, out, &|b| f(a[0], b)),
+            [_, 0] => map_chunk(a, out, &|a| f(a, b[0])),
             _ => zip_chunk(a, b, out, &f),
         }
     });
@@ -175,8 +169,7 @@ pub fn choose<T: Copy + Send + Sync>(
     shape: &[usize],
     out: &mut [T],
 ) {
-    let rank = shape.len();
-    let steps = [condition.shape, a.shape, b.shape].map(|own| broadcast_strides(own, rank));
+    let rows = BroadcastRows::of(shape, [condition.shape, a.shape, b.shape]);
     let (condition, a, b) = (condition.data, a.data, b.data);
     if [condition.len(), a.len(), b.len()] == [out.len(); 3] {
         let numbers = condition.par_chunks(GRAIN);
@@ -185,32 +178,27 @@ pub fn choose<T: Copy + Send + Sync>(
         return chunks
             .run_parallel(|(out, (condition, (a, b)))| choose_chunk(condition, a, b, out));
     }
-    let outer = &shape[..rank.saturating_sub(1)];
-    by_rows(row_len(shape), out, |index, out| {
-        let [c, x, y] = [0, 1, 2].map(|number| {
-            let steps: &Strides = &steps[number];
-            let from = start(outer, steps, index);
-            (from, steps.last().copied().unwrap_or(0).unsigned_abs())
-        });
+    by_rows(rows.row, out, |index, out| {
+        let [c, x, y] = rows.starts(index);
         let pick = |condition: u8, a: T, b: T| if condition != 0 { a } else { b };
         let len = out.len();
-        match [c.1, x.1, y.1] {
+        match rows.steps {
             [1, 1, 1] => {
-                let (a, b) = (&a[x.0..][..len], &b[y.0..][..len]);
-                choose_chunk(&condition[c.0..][..len], a, b, out);
+                let (a, b) = (&a[x..][..len], &b[y..][..len]);
+                choose_chunk(&condition[c..][..len], a, b, out);
             }
             [1, 1, 0] => {
-                let b = b[y.0];
-                zip_chunk(&condition[c.0..], &a[x.0..], out, &|c, a| pick(c, a, b));
+                let b = b[y];
+                zip_chunk(&condition[c..], &a[x..], out, &|c, a| pick(c, a, b));
             }
             [1, 0, 1] => {
-                let a = a[x.0];
-                zip_chunk(&condition[c.0..], &b[y.0..], out, &|c, b| pick(c, a, b));
+                let a = a[x];
+                zip_chunk(&condition[c..], &b[y..], out, &|c, b| pick(c, a, b));
             }
-            _ => {
+            [c_step, x_step, y_step] => {
                 for (at, out) in out.iter_mut().enumerate() {
-                    let (a, b) = (a[x.0 + at * x.1], b[y.0 + at * y.1]);
-                    *out = pick(condition[c.0 + at * c.1], a, b);
+                    let (a, b) = (a[x + at * x_step], b[y + at * y_step]);
+                    *out = pick(condition[c + at * c_step], a, b);
                 }
             }
         }

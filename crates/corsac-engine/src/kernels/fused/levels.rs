@@ -1,104 +1,172 @@
 //! Numbers that are rounded to levels, in one pass.
 
+use std::array;
+
 use multiversion::multiversion;
 
-use super::{Operand, each};
+use super::{Operand, each, put};
 use crate::aligned_buffer::AlignedBuffer;
-use crate::program::Float;
+use crate::kernels::elementwise::Real;
 use crate::program::fused::{LevelFunction, Levels};
 
-/// Computes `function` of `x` and `inverse`, in any order, `zero` and `scale`.
-pub(super) fn compute<T: Float>(
+/// Computes `function` of its operands, of which the first two may be exchanged unless NaN is ordered.
+pub(super) fn compute<T: Real>(
     function: LevelFunction,
-    [mut x, mut inverse, zero, scale]: [Operand<'_, T>; 4],
+    mut operands: [Operand<'_, T>; 6],
     row: usize,
-    spare: &mut [AlignedBuffer<T>; 4],
+    spare: &mut [AlignedBuffer<T>; 6],
     to: &mut [T],
 ) {
-    if !matches!(x, Operand::Each(_)) {
-        std::mem::swap(&mut x, &mut inverse);
+    if !function.ordered && !matches!(operands[0], Operand::Each(_)) {
+        operands.swap(0, 1);
     }
-    let bounds = function.bounds.map(T::of);
-    let parameters = [inverse, zero, scale];
-    let of_row = |at: usize| {
-        let number = |operand: &Operand<'_, T>| match operand {
-            Operand::Number(number) => Some(*number),
-            Operand::Rows(numbers) => Some(numbers[at]),
-            Operand::Each(_) | Operand::Target => None,
-        };
-        let [inverse, zero, scale] = parameters.each_ref().map(number);
-        Some([inverse?, zero?, scale?])
-    };
-    if let (Operand::Each(x), Some(_)) = (x, of_row(0)) {
-        let alike = parameters
-            .iter()
-            .all(|own| !matches!(own, Operand::Rows(_)));
+    if is_by_rows(function.gives, &operands) {
+        let alike = operands.iter().all(|own| !matches!(own, Operand::Rows(_)));
         let row = if alike { to.len() } else { row }.max(1);
-        for (at, (to, x)) in to.chunks_mut(row).zip(x.chunks(row)).enumerate() {
-            if let Some(parameters) = of_row(at) {
-                match function.gives {
-                    Levels::AreInside => are_inside(x, parameters, bounds, to),
-                    Levels::AsNumbers => as_numbers(x, parameters, bounds, to),
-                }
-            }
+        for (at, to) in to.chunks_mut(row).enumerate() {
+            of_row(function, operands.map(|own| of_part(own, at, row)), to);
         }
         return;
     }
     let len = to.len();
-    let [own_x, own_inverse, own_zero, own_scale] = spare;
-    let operands = [
-        each(x, row, own_x, len),
-        each(inverse, row, own_inverse, len),
-        each(zero, row, own_zero, len),
-        each(scale, row, own_scale, len),
-    ];
-    match function.gives {
-        Levels::AreInside => are_inside_each(operands, bounds, to),
-        Levels::AsNumbers => as_numbers_each(operands, bounds, to),
+    let mut spare = spare.iter_mut();
+    let operands = operands.map(|own| match spare.next() {
+        Some(spare) => each(own, row, spare, len),
+        None => &[],
+    });
+    of_each(function, operands, to);
+}
+
+/// Whether all but the numbers that are rounded, kept or taken instead are one for each row at most.
+fn is_by_rows<T>(gives: Levels, operands: &[Operand<'_, T>; 6]) -> bool {
+    let by_rows = |own: &Operand<'_, T>| matches!(own, Operand::Rows(_) | Operand::Number(_));
+    let [x, inverse, zero, fourth, fifth, sixth] = operands;
+    let rounded = matches!(x, Operand::Each(_)) && by_rows(inverse) && by_rows(zero);
+    rounded
+        && match gives {
+            Levels::AreInside => true,
+            Levels::KeepInside => {
+                by_rows(fourth) && matches!(fifth, Operand::Each(_)) && by_rows(sixth)
+            }
+            Levels::AsNumbers => by_rows(fourth) && by_rows(fifth),
+        }
+}
+
+/// The part of an operand for a row.
+fn of_part<T: Copy>(operand: Operand<'_, T>, at: usize, row: usize) -> Operand<'_, T> {
+    match operand {
+        Operand::Each(data) => Operand::Each(&data[at * row..][..row]),
+        Operand::Rows(numbers) => Operand::Number(numbers[at]),
+        other => other,
+    }
+}
+
+fn of_row<T: Real>(function: LevelFunction, operands: [Operand<'_, T>; 6], to: &mut [T]) {
+    let [low, high] = function.bounds.map(T::of);
+    let [x, inverse, zero, fourth, fifth, sixth] = operands;
+    let (Operand::Each(x), Operand::Number(inverse), Operand::Number(zero)) = (x, inverse, zero)
+    else {
+        return;
+    };
+    let levels = Rounding {
+        inverse,
+        zero,
+        low,
+        high,
+        ordered: function.ordered,
+    };
+    match (function.gives, fourth, fifth, sixth) {
+        (Levels::AreInside, ..) => are_inside(x, levels, to),
+        (Levels::KeepInside, Operand::Number(always), kept, _) if always != T::of(0.0) => {
+            put(kept, to.len(), to);
+        }
+        (Levels::KeepInside, _, Operand::Each(kept), Operand::Number(other)) => {
+            keep_inside(x, levels, kept, other, to);
+        }
+        (Levels::AsNumbers, _, Operand::Number(enabled), other) if enabled == T::of(0.0) => {
+            put(other, to.len(), to);
+        }
+        (Levels::AsNumbers, Operand::Number(scale), ..) => as_numbers(x, levels, scale, to),
+        _ => {}
+    }
+}
+
+/// What rounds numbers to levels.
+#[derive(Clone, Copy)]
+struct Rounding<T> {
+    inverse: T,
+    zero: T,
+    low: T,
+    high: T,
+    /// Whether negative infinity is rounded in place of NaN.
+    ordered: bool,
+}
+
+impl<T: Real> Rounding<T> {
+    #[inline(always)]
+    fn level(self, x: T) -> T {
+        let x = T::selected(self.ordered & x.is_nan(), T::of(f64::NEG_INFINITY), x);
+        (x * self.inverse).round_ties_even() + self.zero
+    }
+
+    /// False for NaN, without a branch.
+    #[inline(always)]
+    fn is_inside(self, x: T) -> bool {
+        let level = self.level(x);
+        (level >= self.low) & (level <= self.high)
+    }
+
+    /// The number of the level of `x`.
+    #[inline(always)]
+    fn number(self, x: T, scale: T) -> T {
+        let level = self.level(x);
+        // NaN stays.
+        let level = if level < self.low { self.low } else { level };
+        let level = if level > self.high { self.high } else { level };
+        (level - self.zero) * scale
     }
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn are_inside_each<T: Float>([x, inverse, zero, _]: [&[T]; 4], bounds: [T; 2], to: &mut [T]) {
-    for (((to, &x), &inverse), &zero) in to.iter_mut().zip(x).zip(inverse).zip(zero) {
-        *to = is_inside(x, [inverse, zero, zero], bounds);
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn as_numbers_each<T: Float>([x, inverse, zero, scale]: [&[T]; 4], bounds: [T; 2], to: &mut [T]) {
-    let parameters = inverse.iter().zip(zero).zip(scale);
-    for ((to, &x), ((&inverse, &zero), &scale)) in to.iter_mut().zip(x).zip(parameters) {
-        *to = as_number(x, [inverse, zero, scale], bounds);
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn are_inside<T: Float>(x: &[T], parameters: [T; 3], bounds: [T; 2], to: &mut [T]) {
+fn are_inside<T: Real>(x: &[T], levels: Rounding<T>, to: &mut [T]) {
+    let [zero, one] = [0.0, 1.0].map(T::of);
     for (to, &x) in to.iter_mut().zip(x) {
-        *to = is_inside(x, parameters, bounds);
+        *to = T::selected(levels.is_inside(x), one, zero);
     }
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn as_numbers<T: Float>(x: &[T], parameters: [T; 3], bounds: [T; 2], to: &mut [T]) {
-    for (to, &x) in to.iter_mut().zip(x) {
-        *to = as_number(x, parameters, bounds);
+fn keep_inside<T: Real>(x: &[T], levels: Rounding<T>, kept: &[T], other: T, to: &mut [T]) {
+    for ((to, &x), &kept) in to.iter_mut().zip(x).zip(kept) {
+        *to = T::selected(levels.is_inside(x), kept, other);
     }
 }
 
-#[inline(always)]
-fn is_inside<T: Float>(x: T, [inverse, zero, _]: [T; 3], [low, high]: [T; 2]) -> T {
-    let level = (x * inverse).round_ties_even() + zero;
-    // False for NaN, without a branch.
-    T::of(f64::from(u8::from((level >= low) & (level <= high))))
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn as_numbers<T: Real>(x: &[T], levels: Rounding<T>, scale: T, to: &mut [T]) {
+    for (to, &x) in to.iter_mut().zip(x) {
+        *to = levels.number(x, scale);
+    }
 }
 
-#[inline(always)]
-fn as_number<T: Float>(x: T, [inverse, zero, scale]: [T; 3], [low, high]: [T; 2]) -> T {
-    let level = (x * inverse).round_ties_even() + zero;
-    // NaN stays.
-    let level = if level < low { low } else { level };
-    let level = if level > high { high } else { level };
-    (level - zero) * scale
+/// The same, of operands that all have one number for each element.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn of_each<T: Real>(function: LevelFunction, operands: [&[T]; 6], to: &mut [T]) {
+    let [low, high] = function.bounds.map(T::of);
+    let [none, one] = [0.0, 1.0].map(T::of);
+    for (at, to) in to.iter_mut().enumerate() {
+        let [x, inverse, zero, fourth, fifth, sixth] = array::from_fn(|own| operands[own][at]);
+        let levels = Rounding {
+            inverse,
+            zero,
+            low,
+            high,
+            ordered: function.ordered,
+        };
+        *to = match function.gives {
+            Levels::AreInside => T::selected(levels.is_inside(x), one, none),
+            Levels::KeepInside => T::selected(levels.is_inside(x) | (fourth != none), fifth, sixth),
+            Levels::AsNumbers => T::selected(fifth != none, levels.number(x, fourth), sixth),
+        };
+    }
 }

@@ -1,8 +1,11 @@
 //! Execution of the instructions of a fused step.
 
+mod choice;
 mod levels;
 #[cfg(test)]
 mod tests;
+
+use std::array;
 
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -15,7 +18,10 @@ use crate::kernels::elementwise::{self, Real};
 use crate::kernels::reduce::{self, OfRow};
 use crate::parallel::Parallel;
 use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
-use crate::program::{Comparison, Element, Float};
+use crate::program::{Element, Float};
+
+/// Largest number of operands of an instruction.
+const OPERANDS: usize = 6;
 
 /// An operand of an instruction, for a tile.
 #[derive(Clone, Copy)]
@@ -109,8 +115,8 @@ impl Fused {
             Width::Tile => tile,
             Width::Row => tile / row,
         };
-        // Registers, one for the first input or the result, and four for expanded operands.
-        let count = self.registers + 5;
+        // Registers, one for the first input or the result, and six for expanded operands.
+        let count = self.registers + 1 + OPERANDS;
         let least = (2 * GRAIN).div_ceil(tile * self.instructions.len().max(1));
         out.par_chunks_mut(chunk.max(1))
             .enumerate()
@@ -180,7 +186,7 @@ impl Fused {
                 self.load((inputs[input], levels), input, place, instruction.width, to);
             } else {
                 let spares = instruction.function.spares();
-                let mut spare: [AlignedBuffer<T>; 4] = Default::default();
+                let mut spare: [AlignedBuffer<T>; OPERANDS] = Default::default();
                 for (at, spare) in spare.iter_mut().enumerate().take(spares) {
                     *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
                 }
@@ -200,7 +206,7 @@ impl Fused {
                     Some(Arg::Number(number)) => Operand::Number(Float::of(number)),
                     None => Operand::Target,
                 };
-                let operands = [0, 1, 2, 3].map(operand);
+                let operands = array::from_fn(operand);
                 let row = self.row.unwrap_or(1);
                 compute(instruction.function, operands, row, &mut spare, to);
                 for (at, spare) in spare.into_iter().enumerate().take(spares) {
@@ -279,7 +285,8 @@ impl Function {
             Self::Reduce(_) | Self::ReduceSquares(_) => 1,
             Self::Arithmetic(_) | Self::Compare(_) => 2,
             Self::Where | Self::Ternary(_) => 3,
-            Self::Levels(_) => 4,
+            Self::Select(_) => 4,
+            Self::Levels(_) => OPERANDS,
         }
     }
 }
@@ -328,9 +335,9 @@ fn one_for_each<'a, T>(data: &'a [T], width: Width, instruction: &Instruction) -
 
 fn compute<T: OfRow>(
     function: Function,
-    operands: [Operand<'_, T>; 4],
+    operands: [Operand<'_, T>; OPERANDS],
     row: usize,
-    spare: &mut [AlignedBuffer<T>; 4],
+    spare: &mut [AlignedBuffer<T>; OPERANDS],
     to: &mut [T],
 ) {
     match function {
@@ -367,41 +374,11 @@ fn compute<T: OfRow>(
             );
             T::arithmetic_chunk(function, a, b, to);
         }
-        Function::Compare(comparison) => {
-            let [a, b, ..] = spare;
-            let len = to.len();
-            if let (Operand::Each(a), Operand::Number(b)) = (operands[0], operands[1]) {
-                return compare_with(comparison, a, b, to);
-            }
-            let (a, b) = (
-                each(operands[0], row, a, len),
-                each(operands[1], row, b, len),
-            );
-            compare(comparison, a, b, to);
-        }
-        Function::Where => {
-            let [c, a, b, _] = spare;
-            let len = to.len();
-            let condition = match (operands[0], operands[1], operands[2]) {
-                (Operand::Number(own), a, b) => {
-                    return put(if own == T::of(0.0) { b } else { a }, row, to);
-                }
-                (condition, Operand::Each(a), Operand::Number(b)) => {
-                    return choose_number(each(condition, row, c, len), a, b, false, to);
-                }
-                (condition, Operand::Number(a), Operand::Each(b)) => {
-                    return choose_number(each(condition, row, c, len), b, a, true, to);
-                }
-                (condition, ..) => each(condition, row, c, len),
-            };
-            let (a, b) = (
-                each(operands[1], row, a, len),
-                each(operands[2], row, b, len),
-            );
-            choose(condition, a, b, to);
-        }
+        Function::Compare(comparison) => choice::compare(comparison, operands, row, spare, to),
+        Function::Where => choice::choose(operands, row, spare, to),
+        Function::Select(comparison) => choice::select(comparison, operands, row, spare, to),
         Function::Ternary(function) => {
-            let [a, b, c, _] = spare;
+            let [a, b, c, ..] = spare;
             let len = to.len();
             let (a, b, c) = (
                 each(operands[0], row, a, len),
@@ -475,62 +452,5 @@ fn with_numbers<T: Float>(
             elementwise::binary_rows(function, from, to, &[number], row, reversed);
         }
         Operand::Each(_) | Operand::Target => {}
-    }
-}
-
-/// Expands `$do` with the closure of `$comparison`.
-macro_rules! comparison_functions {
-    ($comparison:expr, $do:ident) => {
-        match $comparison {
-            Comparison::Eq => $do!(|a: T, b: T| a == b),
-            Comparison::Ne => $do!(|a: T, b: T| a != b),
-            Comparison::Lt => $do!(|a: T, b: T| a < b),
-            Comparison::Le => $do!(|a: T, b: T| a <= b),
-            Comparison::Gt => $do!(|a: T, b: T| a > b),
-            Comparison::Ge => $do!(|a: T, b: T| a >= b),
-        }
-    };
-}
-
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn compare<T: Float>(comparison: Comparison, a: &[T], b: &[T], to: &mut [T]) {
-    let [zero, one] = [0.0, 1.0].map(T::of);
-    macro_rules! all {
-        ($f:expr) => {
-            for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
-                *to = if $f(a, b) { one } else { zero };
-            }
-        };
-    }
-    comparison_functions!(comparison, all);
-}
-
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn compare_with<T: Float>(comparison: Comparison, a: &[T], b: T, to: &mut [T]) {
-    let [zero, one] = [0.0, 1.0].map(T::of);
-    macro_rules! all {
-        ($f:expr) => {
-            for (to, &a) in to.iter_mut().zip(a) {
-                *to = if $f(a, b) { one } else { zero };
-            }
-        };
-    }
-    comparison_functions!(comparison, all);
-}
-
-/// The elements where the condition holds, or where it does not if `reversed`; elsewhere the number.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn choose_number<T: Real>(condition: &[T], each: &[T], number: T, reversed: bool, to: &mut [T]) {
-    let zero = T::of(0.0);
-    for ((to, &condition), &x) in to.iter_mut().zip(condition).zip(each) {
-        *to = T::selected((condition != zero) != reversed, x, number);
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn choose<T: Real>(condition: &[T], a: &[T], b: &[T], to: &mut [T]) {
-    let zero = T::of(0.0);
-    for (((to, &condition), &a), &b) in to.iter_mut().zip(condition).zip(a).zip(b) {
-        *to = T::selected(condition != zero, a, b);
     }
 }

@@ -188,77 +188,210 @@ fn truth_values_are_bytes() {
     assert_eq!(fused.to_string(), "Lt");
 }
 
-/// Levels in one pass are those of the single operators, of numbers, rows and elements as parameters.
-#[test]
-fn levels_are_those_of_single_operators() {
-    let (rows, row) = (3, 100);
-    let len = rows * row;
-    let mut x: Vec<f32> = (0..len).map(|at| (at as f32 - 150.0) * 0.37).collect();
-    (x[5], x[6], x[7], x[8]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0);
-    let parameters = |count: usize, from: f32| -> Vec<f32> {
-        (0..count).map(|at| from + 0.25 * (at % 7) as f32).collect()
+/// Runs one instruction on operands that are broadcast to `[rows, row]`: loaded into registers, or, `in_rows`, read as
+/// numbers for rows.
+fn run_one(
+    function: Function,
+    operands: &[&[f32]],
+    [rows, row]: [usize; 2],
+    in_rows: bool,
+) -> Vec<f32> {
+    let access = |data: &[f32]| match data.len() {
+        1 => Access::Number,
+        len if len == rows && in_rows => Access::Rows,
+        len if len == rows => Access::of(&[rows, 1], &[rows, row]),
+        _ => Access::Whole,
     };
-    let bounds = [-20.0, 25.0];
-    for shape in [&[1][..], &[rows, 1], &[rows, row]] {
-        let count = shape.iter().product();
-        let [inverse, zero, scale] = [1.5, -2.0, 0.5].map(|from| parameters(count, from));
-        let expected = |at: usize| {
-            let own = |data: &[f32]| data[at * count / len];
-            let level = (x[at] * own(&inverse)).round_ties_even() + own(&zero);
-            let inside = f32::from(u8::from((-20.0..=25.0).contains(&level)));
-            let level = if level.is_nan() {
-                level
-            } else {
-                level.clamp(-20.0, 25.0)
-            };
-            [inside, (level - own(&zero)) * own(&scale)]
-        };
-        for (number, gives) in [Levels::AreInside, Levels::AsNumbers]
-            .into_iter()
-            .enumerate()
-        {
-            for swapped in [false, true] {
-                let function = Function::Levels(LevelFunction { gives, bounds });
-                let access = Access::of(shape, &[rows, row]);
-                // Broadcast operands are loaded into registers.
-                let load = |input| Function::Load {
+    let inputs: Vec<Access> = operands.iter().map(|data| access(data)).collect();
+    let mut instructions = Vec::new();
+    let args: Vec<Arg> = inputs
+        .iter()
+        .enumerate()
+        .map(|(input, access)| match access {
+            Access::Broadcast(_) => {
+                let register = instructions.len();
+                let load = Function::Load {
                     input,
                     levels: false,
                 };
-                let tile = Width::Tile;
-                let mut instructions: Vec<Instruction> = (0..3)
-                    .map(|at| instruction(load(at + 1), &[], tile, Target::Register(at)))
+                let target = Target::Register(register);
+                instructions.push(instruction(load, &[], Width::Tile, target));
+                Arg::Register(register, Width::Tile)
+            }
+            _ => Arg::Input(input),
+        })
+        .collect();
+    let registers = instructions.len();
+    instructions.push(instruction(function, &args, Width::Tile, Target::Result));
+    let fused = Fused {
+        element: Element::F32,
+        len: rows * row,
+        row: in_rows.then_some(row),
+        inputs,
+        instructions,
+        registers,
+    };
+    let mut out = vec![f32::NAN; rows * row];
+    let inputs: Vec<Data<'_>> = operands.iter().map(|own| Data::F32(own)).collect();
+    fused.run(&inputs, false, DataMut::F32(&mut out));
+    out
+}
+
+/// As many numbers as one, the rows or the elements of `[rows, row]`, of those in `cycle`.
+fn repeating(cycle: &[f32], shape: [usize; 2]) -> [Vec<f32>; 3] {
+    [1, shape[0], shape[0] * shape[1]]
+        .map(|count| cycle.iter().copied().cycle().take(count).collect())
+}
+
+/// Checks an instruction for all ways in which its operands may be given, `whole` of them for each element at least
+/// once: its result is `expected` of the numbers at each place.
+fn check(function: Function, cycles: &[&[f32]], expected: impl Fn(&[f32]) -> f32) {
+    let [rows, row] = [3, 100];
+    let len = rows * row;
+    let all: Vec<[Vec<f32>; 3]> = cycles
+        .iter()
+        .map(|own| repeating(own, [rows, row]))
+        .collect();
+    for way in 0..3_usize.pow(cycles.len() as u32) {
+        let operands: Vec<&[f32]> = all
+            .iter()
+            .enumerate()
+            .map(|(at, own)| &own[way / 3_usize.pow(at as u32) % 3][..])
+            .collect();
+        for in_rows in [false, true] {
+            let found = run_one(function, &operands, [rows, row], in_rows);
+            for (at, found) in found.iter().enumerate() {
+                let numbers: Vec<f32> = operands
+                    .iter()
+                    .map(|own| own[at * own.len() / len])
                     .collect();
-                let mut args = vec![
-                    Arg::Input(0),
-                    Arg::Register(0, tile),
-                    Arg::Register(1, tile),
-                    Arg::Register(2, tile),
-                ];
-                if swapped {
-                    args.swap(0, 1);
-                }
-                instructions.push(instruction(function, &args, tile, Target::Result));
-                let fused = Fused {
-                    element: Element::F32,
-                    len,
-                    row: None,
-                    inputs: vec![Access::Whole, access.clone(), access.clone(), access],
-                    instructions,
-                    registers: 3,
-                };
-                let mut out = vec![f32::NAN; len];
-                let inputs = [&x, &inverse, &zero, &scale].map(|own| Data::F32(own));
-                fused.run(&inputs, false, DataMut::F32(&mut out));
-                for (at, found) in out.iter().enumerate() {
-                    let expected = expected(at)[number];
-                    assert_eq!(
-                        found.to_bits(),
-                        expected.to_bits(),
-                        "{shape:?} {gives:?} {at}"
-                    );
-                }
+                let expected = expected(&numbers);
+                let alike =
+                    found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+                assert!(
+                    alike,
+                    "{function:?} of {numbers:?} at {at}, way {way}, {in_rows}: {found}, not {expected}"
+                );
             }
         }
     }
+}
+
+const NUMBERS: [f32; 9] = [
+    0.75,
+    f32::NAN,
+    -13.3,
+    f32::INFINITY,
+    17.2,
+    f32::NEG_INFINITY,
+    -0.0,
+    300.0,
+    -12.9,
+];
+
+#[test]
+fn levels_are_those_of_single_operators() {
+    let bounds = [-20.0, 25.0];
+    let inside = |level: f32| (-20.0..=25.0).contains(&level);
+    let (inverse, zero, scale) = (&[1.5, -1.75, 0.0, 2.5], &[-2.0, 3.0], &[0.5, 0.25, 0.125]);
+    for ordered in [false, true] {
+        let level = |x: f32, inverse: f32, zero: f32| {
+            let x = if ordered && x.is_nan() {
+                f32::NEG_INFINITY
+            } else {
+                x
+            };
+            (x * inverse).round_ties_even() + zero
+        };
+        let levels = |gives| {
+            Function::Levels(LevelFunction {
+                gives,
+                bounds,
+                ordered,
+            })
+        };
+        check(
+            levels(Levels::AreInside),
+            &[&NUMBERS, inverse, zero],
+            |own| f32::from(u8::from(inside(level(own[0], own[1], own[2])))),
+        );
+        let (always, kept): (&[f32], &[f32]) = (&[0.0, 0.0, 1.0], &[7.0, -0.0, 9.0]);
+        check(
+            levels(Levels::KeepInside),
+            &[&NUMBERS, inverse, zero, always, kept, &[0.0, 5.0]],
+            |own| match inside(level(own[0], own[1], own[2])) || own[3] != 0.0 {
+                true => own[4],
+                false => own[5],
+            },
+        );
+        check(
+            levels(Levels::AsNumbers),
+            &[&NUMBERS, inverse, zero, scale, &[1.0, 0.0], &[3.0, -0.0]],
+            |own| {
+                let level = level(own[0], own[1], own[2]);
+                let level = if level.is_nan() {
+                    level
+                } else {
+                    level.clamp(-20.0, 25.0)
+                };
+                match own[4] != 0.0 {
+                    true => (level - own[2]) * own[3],
+                    false => own[5],
+                }
+            },
+        );
+    }
+}
+
+/// The number that is rounded may be the second operand.
+#[test]
+fn operands_of_levels_may_be_exchanged() {
+    let [rows, row] = [3, 100];
+    let [_, _, x] = repeating(&NUMBERS, [rows, row]);
+    let function = Function::Levels(LevelFunction {
+        gives: Levels::AreInside,
+        bounds: [-20.0, 25.0],
+        ordered: false,
+    });
+    let (inverse, zero) = ([1.5, 2.0, 0.5], [1.0]);
+    let found = [[&x[..], &inverse], [&inverse, &x]]
+        .map(|[a, b]| run_one(function, &[a, b, &zero], [rows, row], true));
+    let expected: Vec<f32> = x
+        .iter()
+        .enumerate()
+        .map(|(at, x)| (x * inverse[at / row]).round_ties_even() + 1.0)
+        .map(|level| f32::from(u8::from((-20.0..=25.0).contains(&level))))
+        .collect();
+    assert_eq!(found, [expected.clone(), expected]);
+}
+
+#[test]
+fn choices_are_those_of_comparisons() {
+    let others: &[f32] = &[-13.3, 0.75, f32::NAN, 17.2];
+    type Compare = fn(&f32, &f32) -> bool;
+    let comparisons: [(Comparison, Compare); 6] = [
+        (Comparison::Eq, |a, b| a == b),
+        (Comparison::Ne, |a, b| a != b),
+        (Comparison::Lt, |a, b| a < b),
+        (Comparison::Le, |a, b| a <= b),
+        (Comparison::Gt, |a, b| a > b),
+        (Comparison::Ge, |a, b| a >= b),
+    ];
+    let chosen = |is_first: bool, [x, y]: [f32; 2]| if is_first { x } else { y };
+    let (x, y): (&[f32], &[f32]) = (&[-0.0, f32::NAN, 3.0], &[0.0, 9.0]);
+    for (comparison, holds) in comparisons {
+        check(Function::Compare(comparison), &[&NUMBERS, others], |own| {
+            f32::from(u8::from(holds(&own[0], &own[1])))
+        });
+        check(
+            Function::Select(comparison),
+            &[&NUMBERS, others, x, y],
+            |own| chosen(holds(&own[0], &own[1]), [own[2], own[3]]),
+        );
+    }
+    check(
+        Function::Where,
+        &[&[0.0, 1.0, -0.0, f32::NAN], x, y],
+        |own| chosen(own[0] != 0.0, [own[1], own[2]]),
+    );
 }

@@ -4,9 +4,9 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::group::Group;
-use super::{Kind, dies, epilogues, levels, number, rows_of};
+use super::{Kind, combine, dies, epilogues, number, rows_of};
 use crate::optimise::flow::Flow;
-use crate::program::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
+use crate::program::fused::{Access, Arg, Args, Function, Fused, Instruction, Target, Width};
 use crate::program::{Binary, Op, Program, Reduction, Step, Unary, ValueId};
 
 /// The fused step of `group`; `None` if the group is too small to gain from it.
@@ -38,7 +38,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     if result != Arg::Register(builder.instructions.len() - 1, width) {
         builder.emit(Function::Same, smallvec![result], width);
     }
-    levels::combine(&mut builder.instructions);
+    combine::all(&mut builder.instructions);
     remove_unread(&mut builder.instructions);
     let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
     let mut fused = Fused {
@@ -124,7 +124,7 @@ impl Builder<'_> {
         }
     }
 
-    fn emit(&mut self, function: Function, args: SmallVec<[Arg; 4]>, width: Width) -> Arg {
+    fn emit(&mut self, function: Function, args: Args, width: Width) -> Arg {
         let number = self.instructions.len();
         self.instructions.push(Instruction {
             function,
@@ -140,7 +140,7 @@ impl Builder<'_> {
             return;
         };
         let step = &self.program.steps[at];
-        let mut args: SmallVec<[Arg; 4]> = step
+        let mut args: Args = step
             .inputs
             .iter()
             .map(|&value| self.operand(at, value, width))
@@ -212,7 +212,7 @@ impl Builder<'_> {
             input: number,
             levels: matches!(program.steps[at].op, Op::FromLevels(..)),
         };
-        let loaded = self.emit(load, SmallVec::new(), width);
+        let loaded = self.emit(load, Args::new(), width);
         self.loaded.insert((number, width), loaded);
         loaded
     }

@@ -4,8 +4,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use super::{Kind, float_of, rows_fit, rows_of};
 use crate::optimise::flow::Flow;
-use crate::program::fused::Width;
+use crate::program::fused::{SHORTEST_RUN, Width};
 use crate::program::{Element, Program, ValueId};
+
+/// Largest number of steps that are fused with a reduction whose result they compute with.
+const MOST_AFTER_ROWS: usize = 1;
+
+/// Least number of elements of a row whose number is not repeated for them.
+const SHORTEST_ROW: usize = 16;
 
 /// Steps that are fused into one.
 pub(super) struct Group {
@@ -60,7 +66,23 @@ impl Group {
                 add(&mut group, &mut candidates, at, kind, width);
             }
         }
+        if group.row.is_none() {
+            group.row = group.short_rows(program);
+        }
         Some(group)
+    }
+
+    /// The length of the rows for which operands have one number each, if it is one. Tiles of longer rows read a number
+    /// each anyway.
+    fn short_rows(&self, program: &Program) -> Option<usize> {
+        let mut operands = self.members().flat_map(|at| {
+            let step = &program.steps[at];
+            let result = program.shape(step.output);
+            step.inputs.iter().map(move |&own| (own, result))
+        });
+        let row = operands.find_map(|(own, result)| rows_of(program.shape(own), result))?;
+        let is_short = (SHORTEST_ROW..SHORTEST_RUN).contains(&row);
+        (is_short && rows_fit(self.len, row)).then_some(row)
     }
 
     /// The positions of the steps, in order.
@@ -105,9 +127,11 @@ impl Group {
         match (read, kind) {
             ((Width::Tile, _), Kind::Each(_) | Kind::WithNumber(..)) => Some((kind, Width::Tile)),
             ((Width::Tile, _), Kind::Rows(_, row)) => {
-                // The members so far then compute one number for each row of the reduced value.
+                // The members so far then compute one number for each row of the reduced value. Many instructions for
+                // the few rows of a tile take longer than a step of their own.
                 let len = self.len * row;
-                if self.row.is_some() || !rows_fit(len, row) {
+                let few = self.members.len() <= MOST_AFTER_ROWS;
+                if self.row.is_some() || !few || !rows_fit(len, row) {
                     return None;
                 }
                 (self.len, self.row) = (len, Some(row));

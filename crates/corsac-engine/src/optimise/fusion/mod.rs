@@ -6,8 +6,8 @@
 //! value twice.
 
 mod build;
+mod combine;
 mod group;
-mod levels;
 
 use smallvec::SmallVec;
 
