@@ -719,3 +719,33 @@ def test_deterministic_algorithms_are_pytorchs():
     for _ in range(2):
         compiled(torch.randn(2, 8)).sum().backward()
     assert compiled.explain().count("algorithms are to be deterministic") == 2
+
+
+class Columns(nn.Module):
+    """Two results that have nothing in common but the input."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.randn(rows, 64)) for _ in range(2))
+
+    def forward(self, x):
+        return (self.first.tanh() * x).sum(0), (self.second.sigmoid() * x).sum(0)
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(64, 1), (4096, 2)])
+def test_computations_on_large_tensors_that_share_no_value_are_parts_of_their_own(rows, parts):
+    torch.manual_seed(0)
+    model = Columns(rows)
+    compiled = corsac.compile(copy.deepcopy(model), options={"training": "native"})
+    x = torch.randn(64)
+    for _ in range(2):
+        for own in (model, compiled):
+            own.zero_grad()
+            first, second = own(x)
+            (first.sum() + (second**2).sum()).backward()
+        for own, eager in zip(compiled.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, eager.grad, rtol=2e-5, atol=1e-5)
+    lines = compiled.explain().splitlines()
+    made = [own for own in lines if own.strip().startswith(("forward:", "backward:"))]
+    assert len(made) == 2
+    assert all(f"in {parts} parts" in own for own in made), made

@@ -18,6 +18,8 @@ _NOT_PLAIN = "its tensors are not of float32, bfloat16, float16, int64, int32 or
 #: Convolutions are parts by themselves: which way is faster depends on their sizes, and what is around them is not to
 #: be decided by that.
 _ALONE = "it is a part by itself"
+#: Size of a tensor, in bytes, that is worth freeing as early as possible.
+_LARGE = 1 << 20
 #: Metadata of an output node: number of its leading values that the caller gets.
 _RESULTS = "results"
 
@@ -91,7 +93,7 @@ class Parts:
         for node in self.graph.nodes:
             if node in self._part_of:
                 by_number.setdefault(self._part_of[node], []).append(node)
-        self.parts = list(by_number.values())
+        self.parts = [own for part in by_number.values() for own in _independent(part)]
 
     def _refused_by_engine(self) -> dict[Node, str]:
         """The calls that the engine does not support, with the reason."""
@@ -148,6 +150,32 @@ class Parts:
     def _copied(self, node: Node) -> Node:
         with self.graph.inserting_after(node):
             return self.graph.node_copy(node)
+
+
+def _independent(part: list[Node]) -> list[list[Node]]:
+    """The pieces of a part that share no value: those of large tensors, which run once their inputs are there and then
+    free them, and all others together."""
+    piece = {node: [node] for node in part}
+    for node in part:
+        for source in node.all_input_nodes:
+            if source in piece and piece[source] is not piece[node]:
+                less, more = sorted((piece[source], piece[node]), key=len)
+                more += less
+                piece.update(dict.fromkeys(less, more))
+    place = {node: at for at, node in enumerate(part)}
+    found: list[list[Node]] = []
+    together: list[Node] = []
+    for own in {id(own): own for own in piece.values()}.values():
+        if any(map(_is_large, own)):
+            found.append(sorted(own, key=place.__getitem__))
+        else:
+            together += own
+    return [*found, sorted(together, key=place.__getitem__)] if together else found
+
+
+def _is_large(node: Node) -> bool:
+    tensors = (own for own in tree_leaves(value_of(node)) if isinstance(own, torch.Tensor))
+    return any(own.numel() * own.itemsize >= _LARGE for own in tensors)
 
 
 def _example_of(value: Any) -> Any:
