@@ -59,14 +59,15 @@ impl Spec {
         }
     }
 
-    /// A copy of the elements of a tensor of this type: of one of 16 bits that lies row by row, or of
-    /// a small one in any layout.
+    /// A copy of the elements of a tensor of this type: of one of 16 bits, or of narrow integers, that lies row by
+    /// row, or of a small one in any layout.
     fn copied(&self, tensor: &Described<'_>, scratch: &Scratch) -> Option<Elements> {
         if !tensor.is(self.dtype, &self.shape) {
             return None;
         }
         match tensor.halves(&self.shape) {
             Some((bits, half)) => Some(Elements::F32(scratch.widened(bits, half))),
+            None if self.is_narrow() => tensor.integers(&self.shape).map(Elements::I64),
             None if self.is_direct() => tensor.gathered(self.element),
             None => None,
         }
@@ -75,9 +76,26 @@ impl Spec {
     /// Type of the tensor that the program writes its elements to.
     fn written_as(&self) -> DType {
         match self.element {
+            Element::I64 if self.is_narrow() => self.dtype,
             Element::I64 => DType::Int64,
             Element::Bool => DType::Bool,
             Element::F32 | Element::F64 => self.dtype,
+        }
+    }
+
+    /// Whether elements are integers of fewer than the 64 bits with which the program computes.
+    fn is_narrow(&self) -> bool {
+        let dtypes = [DType::Int32, DType::Int16, DType::Int8, DType::UInt8];
+        self.element == Element::I64 && dtypes.contains(&self.dtype)
+    }
+
+    /// Memory for the elements that the program makes, if PyTorch stores others.
+    fn computed(&self, scratch: &Scratch) -> Option<Elements> {
+        let len = self.shape.iter().product();
+        match (self.is_half(), self.is_narrow()) {
+            (true, _) => Some(Elements::F32(scratch.take(len))),
+            (_, true) => Some(Elements::I64(vec![0; len])),
+            (false, false) => None,
         }
     }
 
@@ -435,33 +453,27 @@ impl PyProgram {
             true => 1,
             false => threads(py)?,
         };
-        // Numbers that become ones of 16 bits.
-        let mut wide: SmallVec<[Vec<f32>; 2]> = SmallVec::new();
-        for spec in self.outputs.iter().filter(|spec| spec.is_half()) {
-            wide.push(self.scratch.take(spec.shape.iter().product()));
-        }
+        let wide = self.outputs.iter().map(|spec| spec.computed(&self.scratch));
+        let mut wide: SmallVec<[Option<Elements>; 2]> = wide.collect();
         {
-            let mut halves = wide.iter_mut();
-            let places = results.iter_mut().zip(&self.outputs);
-            let places = places.map(|(fresh, spec)| match spec.is_half() {
-                true => halves
-                    .next()
-                    .map_or_else(DataMut::default, |wide| DataMut::F32(wide)),
-                false => fresh.data_mut(),
+            let places = results.iter_mut().zip(&mut wide);
+            let places = places.map(|(fresh, wide)| match wide {
+                Some(wide) => wide.all_mut(),
+                None => fresh.data_mut(),
             });
             let mut places: SmallVec<[DataMut<'_>; 2]> = places.chain(written).collect();
             self.run_on(py, threads, &data, &mut places, times)?;
         }
-        let halves = results.iter_mut().zip(&self.outputs);
-        let halves = halves.filter(|(_, spec)| spec.is_half());
-        for ((fresh, _), wide) in halves.zip(wide) {
-            if let Some((bits, half)) = fresh.halves_mut() {
-                half.round(&wide, bits);
+        for (fresh, wide) in results.iter_mut().zip(wide) {
+            if let Some(wide) = wide {
+                fresh.set(&wide);
+                if let Elements::F32(own) = wide {
+                    self.scratch.give(own);
+                }
             }
-            self.scratch.give(wide);
         }
         let results = results.into_iter().zip(&self.outputs);
-        let results = results.map(|(fresh, spec)| match spec.is_direct() || spec.is_half() {
+        let results = results.map(|(fresh, spec)| match fresh.is(spec.dtype) {
             true => Ok(fresh.into_tensor()),
             false => fresh.converted(spec.dtype),
         });

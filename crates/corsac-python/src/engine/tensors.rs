@@ -610,6 +610,18 @@ impl<'a> Described<'a> {
         Some((bits, half))
     }
 
+    /// Its elements, if they are integers of fewer than 64 bits and can be read in place.
+    pub(super) fn integers(&self, shape: &[usize]) -> Option<Vec<i64>> {
+        let (_, bytes) = self.content(shape)?;
+        match self.dtype()? {
+            DType::Int32 => Some(widened(bytes, i32::from_ne_bytes)),
+            DType::Int16 => Some(widened(bytes, i16::from_ne_bytes)),
+            DType::Int8 => Some(widened(bytes, i8::from_ne_bytes)),
+            DType::UInt8 => Some(widened(bytes, u8::from_ne_bytes)),
+            _ => None,
+        }
+    }
+
     /// Whether it is contiguous.
     pub(super) fn is_in_rows(&self) -> bool {
         let sizes = self.numbers(self.description.shape);
@@ -840,16 +852,34 @@ impl<'py> Fresh<'py> {
         }
     }
 
-    /// The bits of its elements, if they have 16, and their type.
-    pub(crate) fn halves_mut(&mut self) -> Option<(&mut [u16], Half)> {
-        let half = Half::of(self.dtype)?;
-        if self.len == 0 {
-            return Some((&mut [], half));
+    /// Sets its elements, of a type that programs do not compute with, to `wide`: rounds them, or takes their low bits.
+    pub(crate) fn set(&mut self, wide: &Elements) {
+        match (wide, Half::of(self.dtype)) {
+            (Elements::F32(wide), Some(half)) => half.round(wide, self.bits_mut()),
+            (Elements::I64(wide), _) => match self.dtype {
+                DType::Int32 => narrow(wide, self.bits_mut::<i32>(), |x| x as i32),
+                DType::Int16 => narrow(wide, self.bits_mut::<i16>(), |x| x as i16),
+                DType::Int8 => narrow(wide, self.bits_mut::<i8>(), |x| x as i8),
+                DType::UInt8 => narrow(wide, self.bits_mut::<u8>(), |x| x as u8),
+                _ => {}
+            },
+            _ => {}
         }
-        // SAFETY: `Exchange::empty` has found `len` elements of 16 bits here, aligned, in a tensor
-        // that nobody else has. Any bits are a number.
-        let bits = unsafe { std::slice::from_raw_parts_mut(self.data.cast(), self.len) };
-        Some((bits, half))
+    }
+
+    /// Its elements, of which any bits are one; none if they have another size.
+    fn bits_mut<T: Bits>(&mut self) -> &mut [T] {
+        if self.len == 0 || element_bytes(self.dtype) as usize != size_of::<T>() {
+            return &mut [];
+        }
+        // SAFETY: `Exchange::empty` has found `len` elements of this size here, aligned, in a tensor
+        // that nobody else has. Any bits are an integer.
+        unsafe { std::slice::from_raw_parts_mut(self.data.cast(), self.len) }
+    }
+
+    /// Whether it has this element type.
+    pub(crate) fn is(&self, dtype: DType) -> bool {
+        self.dtype == dtype
     }
 
     /// The tensor, once its elements are set, converted to another element type.
@@ -862,6 +892,26 @@ impl<'py> Fresh<'py> {
     /// The tensor, once its elements are set.
     pub(crate) fn into_tensor(self) -> Bound<'py, PyAny> {
         self.tensor
+    }
+}
+
+/// Integers, of which any bits are one.
+trait Bits: Copy {}
+impl Bits for u16 {}
+impl Bits for i32 {}
+impl Bits for i16 {}
+impl Bits for i8 {}
+impl Bits for u8 {}
+
+/// The integers with these bytes.
+fn widened<T: Into<i64>, const N: usize>(bytes: &[u8], from: fn([u8; N]) -> T) -> Vec<i64> {
+    let (chunks, _) = bytes.as_chunks::<N>();
+    chunks.iter().map(|own| from(*own).into()).collect()
+}
+
+fn narrow<T>(wide: &[i64], to: &mut [T], narrowed: impl Fn(i64) -> T) {
+    for (to, &x) in to.iter_mut().zip(wide) {
+        *to = narrowed(x);
     }
 }
 
