@@ -118,13 +118,13 @@ def of_sizes(rank: int, name: str, sizes: list[tuple[int, int]]) -> tuple[float,
 
 
 class Blocks(nn.Module):
-    """Two blocks of a norm and a pair of linear layers, and what ``last`` makes of their sum."""
+    """Blocks of a norm and a pair of linear layers, and what ``last`` makes of their sum."""
 
-    def __init__(self, last: Any = None) -> None:
+    def __init__(self, last: Any, count: int) -> None:
         super().__init__()
-        self.up = nn.ModuleList(nn.Linear(32, 64) for _ in range(2))
-        self.down = nn.ModuleList(nn.Linear(64, 32) for _ in range(2))
-        self.norm = nn.ModuleList(nn.LayerNorm(32) for _ in range(2))
+        self.up = nn.ModuleList(nn.Linear(32, 64) for _ in range(count))
+        self.down = nn.ModuleList(nn.Linear(64, 32) for _ in range(count))
+        self.norm = nn.ModuleList(nn.LayerNorm(32) for _ in range(count))
         self.last = last
 
     def forward(self, x):
@@ -133,13 +133,21 @@ class Blocks(nn.Module):
         return x if self.last is None else self.last(x)
 
 
-def _blocks(last: Any = None) -> Blocks:
+def _blocks(last: Any = None, count: int = 2) -> Blocks:
     torch.manual_seed(0)
-    return Blocks(last)
+    return Blocks(last, count)
 
 
 def _first_twelve(y):
     return y[:, :12].tanh()
+
+
+def _joined(y):
+    return torch.cat([y, y * 2], 1)
+
+
+def _centred(y):
+    return y - y.mean(1, keepdim=True)
 
 
 def _dropped(y):
@@ -147,18 +155,29 @@ def _dropped(y):
 
 
 def of_layouts(rank: int) -> dict[str, float]:
-    """Differences of results, gradients and second derivatives, by the sizes of what is given; of lengths that only a slice
-    tells apart, the one that is refused."""
+    """Differences of results, gradients and second derivatives, by the sizes of what is given, what comes last and the number
+    of blocks; of lengths that only a slice or what is joined tells apart, the ones that are refused."""
     from corsac.distributed import ParallelError, collectives, parallelize
 
     del rank
     world = {"mesh": dist.group.WORLD, "sequence_parallel": True}
     found: dict[str, float] = {}
-    for shape in ((2, 12, 32), (24, 32), (24, 1, 32), (2, 3, 4, 32), (4, 5, 32)):
-        model = _blocks()
+    layouts = [
+        ((2, 12, 32), None, 2),
+        ((2, 12, 32), None, 1),
+        ((2, 12, 32), _joined, 2),
+        ((3, 12, 32), _centred, 2),
+        ((24, 32), None, 2),
+        ((24, 1, 32), None, 2),
+        ((2, 3, 4, 32), None, 2),
+        ((4, 5, 32), None, 2),
+    ]
+    for shape, last, count in layouts:
+        model = _blocks(last, count)
         x = torch.randn(shape)
         own = parallelize(model, x, **world)
-        assert any(node.target is collectives.reduce_scatter for node in own.graph.nodes)
+        if count > 1:
+            assert any(node.target is collectives.reduce_scatter for node in own.graph.nodes)
         pairs = []
         for one in (own, model):
             given = x.clone().requires_grad_()
@@ -170,19 +189,20 @@ def of_layouts(rank: int) -> dict[str, float]:
         wholes = {
             name: own.whole(name, grad) for name, grad in pairs[0][3].items() if grad is not None
         }
-        found[f"{shape}"] = max(
+        found[f"{shape} {last} {count}"] = max(
             *(
                 (one - other).abs().max().item()
                 for one, other in zip(pairs[0][:3], pairs[1][:3], strict=True)
             ),
             *((one - pairs[1][3][name]).abs().max().item() for name, one in wholes.items()),
         )
-    own = parallelize(_blocks(_first_twelve), torch.randn(2, 12, 32), **world)
-    try:
-        own(torch.randn(2, 16, 32))
-        found["slice"] = 1.0
-    except ParallelError:
-        found["slice"] = 0.0
+    for last in (_first_twelve, _joined):
+        own = parallelize(_blocks(last), torch.randn(2, 12, 32), **world)
+        try:
+            own(torch.randn(2, 24, 32))
+            found[f"other lengths of {last}"] = 1.0
+        except ParallelError:
+            found[f"other lengths of {last}"] = 0.0
     return found
 
 

@@ -265,7 +265,7 @@ def plan_program(
                     f"splits a dimension; uneven='replicate' keeps these weights whole"
                 )
         if sequence_parallel:
-            check_sequences(program, inputs, ranks, planned)
+            check_sequences(program, inputs, ranks, planned, products)
     if sequence_parallel:
         view_wholes(planned, whole)
     return ParallelPlan(

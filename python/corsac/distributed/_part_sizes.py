@@ -26,6 +26,7 @@ def check_sizes(nodes: Mapping[Node, NodePlan], values: Mapping[Node, Any], rank
         for source, placements in _tensors_of(node, planned):
             _check_parts(node, placements, values.get(source), ranks)
         _check_lengths(node, planned, values)
+        _check_joined(node, planned, values)
         if planned.form == "view" and planned.split:
             _check_order(node, planned, values)
 
@@ -71,6 +72,25 @@ def _check_lengths(node: Node, planned: NodePlan, values: Mapping[Node, Any]) ->
                         f"{described(node)}: dimensions of {sum(placed[1])} in the plan are "
                         f"{lengths[sum(placed[1])]} and {length} here: make a plan with inputs of these sizes"
                     )
+
+
+def _check_joined(node: Node, planned: NodePlan, values: Mapping[Node, Any]) -> None:
+    """Check that what is joined along the dimension that is cut has the sizes of the plan: its pieces, which are those of
+    all that is joined, say nothing about others.
+
+    Raises:
+        ParallelError: it has not.
+    """
+    given = [placed for placements in planned.inputs.values() for placed in placements]
+    for own, placed in zip(_leaves(values.get(node)), planned.output, strict=False):
+        if planned.form == "view" or not isinstance(placed, tuple) or len(placed[1]) == 1:
+            continue
+        is_new = all(not isinstance(one, tuple) or one[1] != placed[1] for one in given)
+        if is_new and own.shape[placed[0]] != sum(placed[1]):
+            raise ParallelError(
+                f"{described(node)}: the pieces of a dimension of {sum(placed[1])} are joined here, and it has "
+                f"{own.shape[placed[0]]}: make a plan with inputs of these sizes"
+            )
 
 
 def _check_order(node: Node, planned: NodePlan, values: Mapping[Node, Any]) -> None:

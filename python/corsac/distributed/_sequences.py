@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._node_plan import NodePlan
@@ -12,9 +12,13 @@ from corsac.fx import Node
 
 
 def check_sequences(
-    program: Program, inputs: Sequence[InputType], ranks: int, nodes: Mapping[Node, NodePlan]
+    program: Program,
+    inputs: Sequence[InputType],
+    ranks: int,
+    nodes: Mapping[Node, NodePlan],
+    products: Collection[Node],
 ) -> None:
-    """Check that the ranks divide a dimension of each sum of sequences.
+    """Check that the ranks divide a dimension of each sum of sequences: of products and embeddings.
 
     Raises:
         ParallelError: they do not.
@@ -22,7 +26,8 @@ def check_sequences(
     with quiet():
         values = values_for(program, inputs)
     for node, planned in nodes.items():
-        if planned.output == ["sum"] and values[node].dim() > 2:
+        is_layer = node in products or planned.form == "lookup"
+        if is_layer and planned.output == ["sum"] and values[node].dim() > 2:
             shape = list(values[node].shape)
             if all(size % ranks for size in shape[:-1]):
                 raise ParallelError(

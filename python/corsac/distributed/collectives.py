@@ -205,13 +205,27 @@ class _ReduceScatter(torch.autograd.Function):
 class _First(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
+        ctx.group = group
         if _rank(group) == 0:
             return tensor.view_as(tensor)
         return torch.zeros_like(tensor)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return gradient, None
+        return _OfFirst.apply(gradient, ctx.group), None
+
+
+class _OfFirst(torch.autograd.Function):
+    """The gradient of a sum as that of the replicated tensor that the first rank has put into it."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: torch.Tensor, group: str) -> torch.Tensor:
+        ctx.group = group
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        return _First.apply(gradient, ctx.group), None
 
 
 def copy(tensor: torch.Tensor, group: str) -> torch.Tensor:
