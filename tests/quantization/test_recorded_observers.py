@@ -299,3 +299,31 @@ def test_values_of_very_many_steps():
     for _ in range(2):
         compiled(x)
     assert torch.equal(compiled(x), torch.stack([highest, lowest], 1))
+
+
+class Twice(nn.Module):
+    """Two weights that one fake quantiser of channels rounds."""
+
+    def __init__(self, quantiser):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.quantiser = quantiser
+
+    def forward(self, x):
+        y = x @ self.quantiser(self.weight).t()
+        return y @ self.quantiser(self.weight * 0.5).t()
+
+
+@pytest.mark.parametrize("training", ["host", "native"])
+@pytest.mark.parametrize("kind", ["FakeQuantize", FUSED])
+def test_a_fake_quantiser_of_channels_is_called_twice_in_the_first_step(kind, training):
+    torch.manual_seed(0)
+    model = Twice(per_channel(ours, "MovingAveragePerChannelMinMaxObserver", kind)())
+    compiled = corsac.compile(copy.deepcopy(model), options={"training": training})
+    x = torch.randn(4, 8)
+    for _ in range(3):
+        for own in (model, compiled):
+            own.zero_grad()
+            own(x).sum().backward()
+        torch.testing.assert_close(compiled.weight.grad, model.weight.grad)
+        torch.testing.assert_close(compiled.quantiser.scale, model.quantiser.scale)

@@ -398,7 +398,8 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             own.numel() != ends[0].numel() for own in state
         ):
             self._observe_by_pytorch(ends, state)
-            return self._rounded_in_functions(X)
+            # Copies, which the backward pass needs even if the next call writes to the state.
+            return self._rounded_by(X, self.scale.clone(), self.zero_point.to(torch.float32))
         found = torch.ops.corsac.moving_average_qparams(
             *ends,
             _is_on(self.observer_enabled),
