@@ -154,6 +154,15 @@ def _dropped(y):
     return nn.functional.dropout(y * 0 + 1, 0.5, True)
 
 
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", "")
+
+
+def _apart(own: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference, of the largest number if that is more than 1."""
+    return ((own - other).abs().max() / other.abs().max().clamp(min=1)).item()
+
+
 def of_layouts(rank: int) -> dict[str, float]:
     """Differences of results, gradients and second derivatives, by the sizes of what is given, what comes last and the number
     of blocks; of lengths that only a slice or what is joined tells apart, the ones that are refused."""
@@ -189,20 +198,17 @@ def of_layouts(rank: int) -> dict[str, float]:
         wholes = {
             name: own.whole(name, grad) for name, grad in pairs[0][3].items() if grad is not None
         }
-        found[f"{shape} {last} {count}"] = max(
-            *(
-                (one - other).abs().max().item()
-                for one, other in zip(pairs[0][:3], pairs[1][:3], strict=True)
-            ),
-            *((one - pairs[1][3][name]).abs().max().item() for name, one in wholes.items()),
+        found[f"{shape} {_name(last)} {count}"] = max(
+            *(_apart(one, other) for one, other in zip(pairs[0][:3], pairs[1][:3], strict=True)),
+            *(_apart(one, pairs[1][3][name]) for name, one in wholes.items()),
         )
     for last in (_first_twelve, _joined):
         own = parallelize(_blocks(last), torch.randn(2, 12, 32), **world)
         try:
             own(torch.randn(2, 24, 32))
-            found[f"other lengths of {last}"] = 1.0
+            found[f"other lengths of {_name(last)}"] = 1.0
         except ParallelError:
-            found[f"other lengths of {last}"] = 0.0
+            found[f"other lengths of {_name(last)}"] = 0.0
     return found
 
 
