@@ -94,7 +94,14 @@ fn floats<T: OfRow>(
     }
     let (shape, dims) = merged(shape, dims);
     match (&dims[..], shape.len()) {
-        ([], _) => return out.copy_from_slice(input),
+        ([], _) => {
+            let is_sum = matches!(reduction, Reduction::Sum | Reduction::Mean);
+            for (to, &x) in out.iter_mut().zip(input) {
+                // Sums begin with 0, which is not -0.
+                *to = if is_sum { T::of(0.0) + x } else { x };
+            }
+            return;
+        }
         // Rows.
         ([dim], rank) if dim + 1 == rank => {
             out.par_iter_mut()
@@ -498,6 +505,26 @@ mod tests {
                         assert_eq!(out, expected, "{reduction:?} of {shape:?} along {dims:?}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_negative_zeros_are_zero() {
+        for (shape, dims) in [
+            (&[1, 1][..], &[0][..]),
+            (&[1, 3], &[0]),
+            (&[2, 3], &[0]),
+            (&[3, 2], &[1]),
+            (&[2, 3, 2], &[0, 2]),
+        ] {
+            let input = vec![-0.0; shape.iter().product()];
+            for reduction in [Reduction::Sum, Reduction::Mean] {
+                let mut out = vec![f32::NAN; one_by_one(reduction, &input, shape, dims).len()];
+                floats(reduction, &input, shape, dims, &mut out);
+                let zeros = vec![0; out.len()];
+                let bits: Vec<u32> = out.iter().map(|x| x.to_bits()).collect();
+                assert_eq!(bits, zeros, "{reduction:?} of {shape:?} along {dims:?}");
             }
         }
     }
