@@ -147,14 +147,15 @@ def test_ranks_send_the_bytes_that_are_planned(monkeypatch):
         monkeypatch.setattr(collectives, name, call)
 
     watched("_reduced", "all_reduce")
-    gather = collectives._Gather.forward
+    forward = collectives._Paired.forward
 
-    def gathered(ctx, tensor, dim, *args):
-        whole = gather(ctx, tensor, dim, *args)
-        count("all_gather", whole)
-        return whole
+    def paired(ctx, tensor, run, *args):
+        made = forward(ctx, tensor, run, *args)
+        if run is collectives._whole:
+            count("all_gather", made)
+        return made
 
-    monkeypatch.setattr(collectives._Gather, "forward", staticmethod(gathered))
+    monkeypatch.setattr(collectives._Paired, "forward", staticmethod(paired))
     batched = schedules._batch_p2p
 
     def messages(ops, *args, **kwargs):

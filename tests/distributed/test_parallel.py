@@ -19,30 +19,22 @@ MODELS = dict.fromkeys([*ARCHITECTURES, "vit_b_16"], 0.9) | {"albert": 0.85, "wa
 ON_FOUR = ["bert", "gpt2", "t5", "vit", "llama", "bloom"]
 
 
-def is_whole(found):
-    for one in found:
-        assert one["result"] <= 1e-5
-        assert one["gradient"] <= 1e-4
-        assert one["parameters"] >= 10
-        assert one["bytes"] == pytest.approx(one["expected bytes"], rel=0.01)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_is_the_whole_model(two, name):
     found = two.run(parallel.compare, name, 2, {})
-    is_whole(found)
+    parallel.check_whole(found)
     assert found[0]["sharded"] >= MODELS[name]
 
 
 @pytest.mark.parametrize("name", ON_FOUR)
 def test_is_the_whole_model_on_four_ranks(four, name):
-    is_whole(four.run(parallel.compare, name, 2, {}))
+    parallel.check_whole(four.run(parallel.compare, name, 2, {}))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(MODELS) - set(ON_FOUR)))
 def test_others_are_the_whole_model_on_four_ranks(four, name):
-    is_whole(four.run(parallel.compare, name, 2, {"uneven": "replicate"}))
+    parallel.check_whole(four.run(parallel.compare, name, 2, {"uneven": "replicate"}))
 
 
 @pytest.mark.parametrize("name", parallel_operators.CASES)

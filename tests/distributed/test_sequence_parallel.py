@@ -17,23 +17,15 @@ MODELS = ["gpt2", "llama", "bert", "t5", "vit", "opt"]
 ON = {"sequence_parallel": True}
 
 
-def is_whole(found):
-    for one in found:
-        assert one["result"] <= 1e-5
-        assert one["gradient"] <= 1e-4
-        assert one["parameters"] >= 10
-        assert one["bytes"] == pytest.approx(one["expected bytes"], rel=0.01)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_is_the_whole_model(two, name):
-    is_whole(two.run(parallel.compare, name, 2, ON))
+    parallel.check_whole(two.run(parallel.compare, name, 2, ON))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_is_the_whole_model_on_four_ranks(four, name):
     # Of seventeen parts of an image nothing is cut, but of four images.
-    is_whole(four.run(parallel.compare, name, 4, ON))
+    parallel.check_whole(four.run(parallel.compare, name, 4, ON))
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(50, marks=pytest.mark.slow)])

@@ -23,6 +23,15 @@ def compare(rank: int, name: str, batch: int, options: dict[str, Any]) -> dict[s
     return differences(own, reference, inputs)
 
 
+def check_whole(found: list[dict[str, Any]]) -> None:
+    """Check that what :func:`compare` has found on each rank is the whole model's, and no more was read."""
+    for one in found:
+        assert one["result"] <= 1e-5
+        assert one["gradient"] <= 1e-4
+        assert one["parameters"] >= 10
+        assert abs(one["bytes"] - one["expected bytes"]) <= 0.01 * one["expected bytes"]
+
+
 def differences(own: Any, reference: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
     """Differences of results and gradients, relative to the largest number, and bytes of weights."""
     result, wanted = own(**inputs), reference(**inputs)

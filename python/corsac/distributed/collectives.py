@@ -8,7 +8,7 @@ of a process group. The collectives are those of ``torch.ops._c10d_functional``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -128,124 +128,59 @@ def whole_of(
     return _whole(part.detach(), shard[0], shard[1], group.group_name)
 
 
-class _Copy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
-        ctx.group = group
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _Reduce.apply(gradient, ctx.group), None
+def _same(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    del group
+    return tensor.view_as(tensor)
 
 
-class _Reduce(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
-        ctx.group = group
-        return _reduced(tensor, group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _Copy.apply(gradient, ctx.group), None
+def _own(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
+    """This rank's part of a tensor that all ranks have."""
+    return own_part(tensor, dim, pieces, _rank(group), _size(group)).contiguous()
 
 
-class _Gather(torch.autograd.Function):
+def _summand(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    """This rank's summand of a tensor that all ranks have."""
+    return tensor.view_as(tensor) if _rank(group) == 0 else torch.zeros_like(tensor)
+
+
+class _Paired(torch.autograd.Function):
+    """``run(tensor, *of)``, whose gradient is ``back(gradient, *of)``, and the other way round."""
+
     @staticmethod
     def forward(
-        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
+        ctx: Any,
+        tensor: torch.Tensor,
+        run: Callable[..., torch.Tensor],
+        back: Callable[..., torch.Tensor],
+        *of: Any,
     ) -> torch.Tensor:
-        ctx.of = dim, tuple(pieces), group
-        return _whole(tensor, dim, pieces, group)
+        ctx.of = run, back, of
+        return run(tensor, *of)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _Scatter.apply(gradient, *ctx.of), None, None, None
-
-
-class _Scatter(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
-    ) -> torch.Tensor:
-        ctx.of = dim, tuple(pieces), group
-        return own_part(tensor, dim, pieces, _rank(group), _size(group)).contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _Gather.apply(gradient, *ctx.of), None, None, None
-
-
-class _GatherForParts(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
-    ) -> torch.Tensor:
-        ctx.of = dim, tuple(pieces), group
-        return _whole(tensor, dim, pieces, group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _ReduceScatter.apply(gradient, *ctx.of), None, None, None
-
-
-class _ReduceScatter(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
-    ) -> torch.Tensor:
-        ctx.of = dim, tuple(pieces), group
-        return _scattered(tensor, dim, pieces, group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _GatherForParts.apply(gradient, *ctx.of), None, None, None
-
-
-class _First(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: str) -> torch.Tensor:
-        ctx.group = group
-        if _rank(group) == 0:
-            return tensor.view_as(tensor)
-        return torch.zeros_like(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _OfFirst.apply(gradient, ctx.group), None
-
-
-class _OfFirst(torch.autograd.Function):
-    """The gradient of a sum as that of the replicated tensor that the first rank has put into it."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: torch.Tensor, group: str) -> torch.Tensor:
-        ctx.group = group
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        return _First.apply(gradient, ctx.group), None
+        run, back, of = ctx.of
+        return _Paired.apply(gradient, back, run, *of), None, None, *(None for _ in of)
 
 
 def copy(tensor: torch.Tensor, group: str) -> torch.Tensor:
     """A replicated tensor for calls of which each rank computes a part: gradients are summed."""
-    return _Copy.apply(tensor, group)
+    return _Paired.apply(tensor, _same, _reduced, group)
 
 
 def reduce(tensor: torch.Tensor, group: str) -> torch.Tensor:
     """The sum over the ranks, on all ranks."""
-    return _Reduce.apply(tensor, group)
+    return _Paired.apply(tensor, _reduced, _same, group)
 
 
 def gather(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
     """The whole of a sharded tensor, on all ranks."""
-    return _Gather.apply(tensor, dim, pieces, group)
+    return _Paired.apply(tensor, _whole, _own, dim, tuple(pieces), group)
 
 
 def scatter(tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str) -> torch.Tensor:
     """This rank's part of a replicated tensor."""
-    return _Scatter.apply(tensor, dim, pieces, group)
+    return _Paired.apply(tensor, _own, _whole, dim, tuple(pieces), group)
 
 
 def gather_for_parts(
@@ -253,19 +188,19 @@ def gather_for_parts(
 ) -> torch.Tensor:
     """The whole of a sharded tensor for calls of which each rank computes a part: gradients are summed, of which each rank
     gets its part."""
-    return _GatherForParts.apply(tensor, dim, pieces, group)
+    return _Paired.apply(tensor, _whole, _scattered, dim, tuple(pieces), group)
 
 
 def reduce_scatter(
     tensor: torch.Tensor, dim: int, pieces: Sequence[int], group: str
 ) -> torch.Tensor:
     """This rank's part of the sum over the ranks."""
-    return _ReduceScatter.apply(tensor, dim, pieces, group)
+    return _Paired.apply(tensor, _scattered, _whole, dim, tuple(pieces), group)
 
 
 def first(tensor: torch.Tensor, group: str) -> torch.Tensor:
     """A replicated tensor as a sum: zeros on all ranks but the first."""
-    return _First.apply(tensor, group)
+    return _Paired.apply(tensor, _summand, _same, group)
 
 
 def draw_seed(group: dist.ProcessGroup) -> None:
