@@ -30,6 +30,7 @@ from corsac.quantization.observer import (
     default_fixed_qparams_range_neg1to1_observer,
 )
 from corsac.quantization.observer._base import plain
+from corsac.quantization.observer._ranges import channel_range
 
 __all__ = [
     "FakeQuantize",
@@ -245,11 +246,8 @@ class FakeQuantize(FakeQuantizeBase):
         off = like.new_zeros(1, dtype=torch.long)
         torch.fused_moving_avg_obs_fake_quant(rows, off, off, *state, 1.0, 0, 1, 0, True, False)
 
-    def _rounded_in_functions(self, X: Tensor) -> Tensor:
-        """``X``, rounded if that is switched on, by functions that compiled programs compute natively."""
-        return self._rounded_by(X, self.scale, self.zero_point.to(torch.float32))
-
     def _rounded_by(self, X: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+        """``X``, rounded if that is switched on, by functions that compiled programs compute natively."""
         inner = self.activation_post_process
         shape: list[int] = []
         if self.is_per_channel:
@@ -317,7 +315,7 @@ class FixedQParamsFakeQuantize(FakeQuantize):
     def forward(self, X: Tensor) -> Tensor:
         if is_recording() and X.dtype == torch.float32:
             # The observer records nothing.
-            return self._rounded_in_functions(X)
+            return self._rounded_by(X, self.scale, self.zero_point.to(torch.float32))
         return super().forward(X)
 
     def extra_repr(self) -> str:
@@ -389,8 +387,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
         inner = self.activation_post_process
         values = X.detach()
         if self.is_per_channel:
-            others = [dim for dim in range(X.dim()) if dim != self.ch_axis % X.dim()]
-            ends = (values.amin(others), values.amax(others)) if others else (values, values)
+            ends = channel_range(values, self.ch_axis)
         else:
             ends = values.amin(), values.amax()
         state = (inner.min_val, inner.max_val, self.scale, self.zero_point)

@@ -171,9 +171,13 @@ class UniformQuantizationObserverBase(ObserverBase):
             return torch.tensor([1.0], device=device), torch.tensor([0], device=device)
         self._require_finite(min_val, max_val, "the recorded range")
         self._warn_of_zeros(min_val, max_val)
+        return self.qparams_in_functions(min_val, max_val)
+
+    def qparams_in_functions(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by functions that compiled programs compute natively; no values are looked at."""
         return qparams_of_range(
-            min_val,
-            max_val,
+            low,
+            high,
             self.quant_min,
             self.quant_max,
             self.dtype,

@@ -8,8 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from corsac.quantization import _dtypes
-from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC, qparams_of_range
+from corsac.quantization._qparams import PER_CHANNEL, PER_TENSOR, SYMMETRIC
 from corsac.quantization.observer._base import EPS, UniformQuantizationObserverBase
+
+
+def channel_range(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value of each channel, [channels]."""
+    others = [dim for dim in range(x.dim()) if dim != axis % x.dim()]
+    # Two reductions are several times faster than aminmax along a dimension.
+    return (x.amin(others), x.amax(others)) if others else (x, x)
 
 
 class _RangeObserver(UniformQuantizationObserverBase):
@@ -57,19 +64,6 @@ class _RangeObserver(UniformQuantizationObserverBase):
         """The recorded range, of infinities if nothing was seen, with that of one more batch, by functions that compiled
         programs compute natively: it is not recorded, and no values are looked at."""
         return self._merged(low, high)
-
-    def qparams_in_functions(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """:meth:`calculate_qparams` of a range, in the same way."""
-        return qparams_of_range(
-            low,
-            high,
-            self.quant_min,
-            self.quant_max,
-            self.dtype,
-            self.eps,
-            self.has_customized_qrange,
-            self.qscheme,
-        )
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         """The scales and zero points of the recorded range, [1] or [channels]."""
@@ -166,14 +160,11 @@ class PerChannelMinMaxObserver(_RangeObserver):
         self._register_range([], [], factory_kwargs)
 
     def range_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        # Two reductions are several times faster than aminmax along a dimension.
-        others = list(range(x.dim()))
         if not -x.dim() <= self.ch_axis < x.dim():
             raise IndexError(
                 f"{type(self).__name__}: expected values with dimension {self.ch_axis}, got {x.dim()} dimensions"
             )
-        del others[self.ch_axis]
-        return (x.amin(others), x.amax(others)) if others else (x, x)
+        return channel_range(x, self.ch_axis)
 
     def _seen(self) -> bool:
         return self.min_val.numel() != 0 and self.max_val.numel() != 0

@@ -96,7 +96,6 @@ _CLASSES = {
     "constantpad1d": "pad",
     "constantpad2d": "pad",
     "zeropad2d": "pad",
-    "dropout2d": "dropout2d",
 }
 
 
