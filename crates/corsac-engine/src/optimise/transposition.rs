@@ -13,7 +13,7 @@ use crate::program::{Element, Op, Program, Source, ValueId};
 
 /// Distance of two numbers, in numbers, from which on reading many of them evicts them from the first-level cache.
 const FAR: usize = 512;
-/// Rows for which packing is most of the work anyway.
+/// Rows of a product from which on its second operand is read several times, and so worth a copy.
 const FEW: usize = 8;
 
 /// Lets products read the matrices that copies transpose. Copies stay in the program; they are

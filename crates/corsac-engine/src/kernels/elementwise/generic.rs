@@ -58,13 +58,14 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
     out: &mut [O],
     f: impl Fn(A, B) -> O + Sync,
 ) {
-    let rows = BroadcastRows::of(shape, [a.shape, b.shape]);
+    let shapes = [a.shape, b.shape];
     let (a, b) = (a.data, b.data);
     if a.len() == out.len() && b.len() == out.len() {
         let chunks = out.par_chunks_mut(GRAIN).zip(a.par_chunks(GRAIN));
         let chunks = chunks.zip(b.par_chunks(GRAIN));
         return chunks.run_parallel(|((out, a), b)| zip_chunk(a, b, out, &f));
     }
+    let rows = BroadcastRows::of(shape, shapes);
     by_rows(rows.row, out, |index, out| {
         let [at_a, at_b] = rows.starts(index);
         let (a, b) = (&a[at_a..], &b[at_b..]);
@@ -169,7 +170,7 @@ pub fn choose<T: Copy + Send + Sync>(
     shape: &[usize],
     out: &mut [T],
 ) {
-    let rows = BroadcastRows::of(shape, [condition.shape, a.shape, b.shape]);
+    let shapes = [condition.shape, a.shape, b.shape];
     let (condition, a, b) = (condition.data, a.data, b.data);
     if [condition.len(), a.len(), b.len()] == [out.len(); 3] {
         let numbers = condition.par_chunks(GRAIN);
@@ -178,6 +179,7 @@ pub fn choose<T: Copy + Send + Sync>(
         return chunks
             .run_parallel(|(out, (condition, (a, b)))| choose_chunk(condition, a, b, out));
     }
+    let rows = BroadcastRows::of(shape, shapes);
     by_rows(rows.row, out, |index, out| {
         let [c, x, y] = rows.starts(index);
         let pick = |condition: u8, a: T, b: T| if condition != 0 { a } else { b };

@@ -4,7 +4,7 @@ use std::array;
 
 use multiversion::multiversion;
 
-use super::{Operand, each, put};
+use super::{OPERANDS, Operand, each, put};
 use crate::aligned_buffer::AlignedBuffer;
 use crate::kernels::elementwise::Real;
 use crate::program::fused::{LevelFunction, Levels};
@@ -12,9 +12,9 @@ use crate::program::fused::{LevelFunction, Levels};
 /// Computes `function` of its operands, of which the first two may be exchanged unless NaN is ordered.
 pub(super) fn compute<T: Real>(
     function: LevelFunction,
-    mut operands: [Operand<'_, T>; 6],
+    mut operands: [Operand<'_, T>; OPERANDS],
     row: usize,
-    spare: &mut [AlignedBuffer<T>; 6],
+    spare: &mut [AlignedBuffer<T>; OPERANDS],
     to: &mut [T],
 ) {
     if !function.ordered && !matches!(operands[0], Operand::Each(_)) {
@@ -38,7 +38,7 @@ pub(super) fn compute<T: Real>(
 }
 
 /// Whether all but the numbers that are rounded, kept or taken instead are one for each row at most.
-fn is_by_rows<T>(gives: Levels, operands: &[Operand<'_, T>; 6]) -> bool {
+fn is_by_rows<T>(gives: Levels, operands: &[Operand<'_, T>; OPERANDS]) -> bool {
     let by_rows = |own: &Operand<'_, T>| matches!(own, Operand::Rows(_) | Operand::Number(_));
     let [x, inverse, zero, fourth, fifth, sixth] = operands;
     let rounded = matches!(x, Operand::Each(_)) && by_rows(inverse) && by_rows(zero);
@@ -61,20 +61,13 @@ fn of_part<T: Copy>(operand: Operand<'_, T>, at: usize, row: usize) -> Operand<'
     }
 }
 
-fn of_row<T: Real>(function: LevelFunction, operands: [Operand<'_, T>; 6], to: &mut [T]) {
-    let [low, high] = function.bounds.map(T::of);
+fn of_row<T: Real>(function: LevelFunction, operands: [Operand<'_, T>; OPERANDS], to: &mut [T]) {
     let [x, inverse, zero, fourth, fifth, sixth] = operands;
     let (Operand::Each(x), Operand::Number(inverse), Operand::Number(zero)) = (x, inverse, zero)
     else {
         return;
     };
-    let levels = Rounding {
-        inverse,
-        zero,
-        low,
-        high,
-        ordered: function.ordered,
-    };
+    let levels = Rounding::of(function, inverse, zero);
     match (function.gives, fourth, fifth, sixth) {
         (Levels::AreInside, ..) => are_inside(x, levels, to),
         (Levels::KeepInside, Operand::Number(always), kept, _) if always != T::of(0.0) => {
@@ -103,6 +96,18 @@ struct Rounding<T> {
 }
 
 impl<T: Real> Rounding<T> {
+    #[inline(always)]
+    fn of(function: LevelFunction, inverse: T, zero: T) -> Self {
+        let [low, high] = function.bounds.map(T::of);
+        Self {
+            inverse,
+            zero,
+            low,
+            high,
+            ordered: function.ordered,
+        }
+    }
+
     #[inline(always)]
     fn level(self, x: T) -> T {
         let x = T::selected(self.ordered & x.is_nan(), T::of(f64::NEG_INFINITY), x);
@@ -151,18 +156,11 @@ fn as_numbers<T: Real>(x: &[T], levels: Rounding<T>, scale: T, to: &mut [T]) {
 
 /// The same, of operands that all have one number for each element.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn of_each<T: Real>(function: LevelFunction, operands: [&[T]; 6], to: &mut [T]) {
-    let [low, high] = function.bounds.map(T::of);
+fn of_each<T: Real>(function: LevelFunction, operands: [&[T]; OPERANDS], to: &mut [T]) {
     let [none, one] = [0.0, 1.0].map(T::of);
     for (at, to) in to.iter_mut().enumerate() {
         let [x, inverse, zero, fourth, fifth, sixth] = array::from_fn(|own| operands[own][at]);
-        let levels = Rounding {
-            inverse,
-            zero,
-            low,
-            high,
-            ordered: function.ordered,
-        };
+        let levels = Rounding::of(function, inverse, zero);
         *to = match function.gives {
             Levels::AreInside => T::selected(levels.is_inside(x), one, none),
             Levels::KeepInside => T::selected(levels.is_inside(x) | (fourth != none), fifth, sixth),

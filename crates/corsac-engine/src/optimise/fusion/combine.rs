@@ -66,11 +66,8 @@ fn as_numbers(instructions: &[Instruction], own: &Instruction) -> Option<(Functi
             ordered: chain.ordered,
         });
         let [x, inverse, own_zero] = chain.args;
-        let whether = [Arg::Number(1.0), Arg::Number(0.0)];
-        (own_zero == zero).then(|| {
-            let [always, other] = whether;
-            (function, smallvec![x, inverse, zero, scale, always, other])
-        })
+        let [always, other] = [1.0, 0.0].map(Arg::Number);
+        (own_zero == zero).then(|| (function, smallvec![x, inverse, zero, scale, always, other]))
     })
 }
 
