@@ -5,6 +5,7 @@ mod arguments;
 mod cache;
 mod converted;
 mod entry;
+mod fresh;
 mod model;
 mod model_guards;
 pub(crate) mod modes;

@@ -22,8 +22,9 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 
 use super::converted::{Scratch, Target};
+use super::fresh::{Fresh, Template};
 use super::planted::{Place, panic_if_planted};
-use super::tensors::{Described, Exchange, Fresh, Template, writable, writable_halves};
+use super::tensors::{Described, Exchange, writable, writable_halves};
 use super::weights::elements;
 
 /// Memory of finished runs, reused by later ones: of one program, or of all programs of a model.
@@ -76,17 +77,14 @@ impl Spec {
     /// Type of the tensor that the program writes its elements to.
     fn written_as(&self) -> DType {
         match self.element {
-            Element::I64 if self.is_narrow() => self.dtype,
-            Element::I64 => DType::Int64,
             Element::Bool => DType::Bool,
-            Element::F32 | Element::F64 => self.dtype,
+            Element::F32 | Element::F64 | Element::I64 => self.dtype,
         }
     }
 
     /// Whether elements are integers of fewer than the 64 bits with which the program computes.
     fn is_narrow(&self) -> bool {
-        let dtypes = [DType::Int32, DType::Int16, DType::Int8, DType::UInt8];
-        self.element == Element::I64 && dtypes.contains(&self.dtype)
+        self.element == Element::I64 && self.dtype != DType::Int64
     }
 
     /// Memory for the elements that the program makes, if PyTorch stores others.
