@@ -14,7 +14,7 @@ import torch
 
 import corsac.fx as fx
 from corsac.cli import main
-from corsac.cli.arguments import COMMANDS
+from corsac.cli.commands import COMMANDS
 
 MODEL = """
 import torch

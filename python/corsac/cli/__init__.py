@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 from corsac import _core
-from corsac.cli.arguments import parser
+from corsac.cli.argument_parser import parser
 from corsac.cli.failure import Failure
 
 __all__ = ["main"]

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 
-from corsac.cli.arguments import COMMAND_PARSERS, COMMANDS
+from corsac.cli.argument_parser import COMMAND_PARSERS
+from corsac.cli.commands import COMMANDS
 
 #: An option in the text of ``--help``; the next pattern matches the list of values after it.
 _OPTION = re.compile(r"^\s+(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
