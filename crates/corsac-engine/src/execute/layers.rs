@@ -229,7 +229,12 @@ impl<'a> StepRun<'a> {
     }
 
     #[inline(never)]
-    pub(super) fn fused(&self, fused: &Fused, out: DataMut<'_>) -> Result<(), RunError> {
+    pub(super) fn fused(
+        &self,
+        fused: &Fused,
+        rows: &mut [f32],
+        out: DataMut<'_>,
+    ) -> Result<(), RunError> {
         let in_place = self.is_in_place();
         let read = self.step.inputs.iter().enumerate();
         let read = read.map(|(index, &value)| match in_place && index == 0 {
@@ -237,7 +242,7 @@ impl<'a> StepRun<'a> {
             false => self.values.data(value),
         });
         let read: SmallVec<[Data<'_>; 8]> = read.collect::<Result<_, _>>()?;
-        fused.run(&read, in_place, out);
+        fused.run(&read, in_place, out, rows);
         Ok(())
     }
 

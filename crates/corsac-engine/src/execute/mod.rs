@@ -398,7 +398,9 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
                 let is_own = |value: ValueId| program.element(value) == fused.element;
                 let is_read = |input: usize| step.inputs.get(input).copied().is_some_and(is_own);
                 let result = program.element(step.output);
-                (result == Element::Bool || result == fused.element) && fused.reads().all(is_read)
+                (result == Element::Bool || result == fused.element)
+                    && fused.row_result.is_none_or(|_| step.results().all(is_f32))
+                    && fused.reads().all(is_read)
             }
             // Of levels.
             Op::MaxPool(_) if program.value(step.output).layout == Layout::Pixels => {

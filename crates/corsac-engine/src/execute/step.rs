@@ -106,7 +106,7 @@ impl<'a> StepRun<'a> {
             }
             Op::Attention(attention) => self.attention(attention, self.result(out)?)?,
             Op::Recurrent(recurrent) => self.recurrent(recurrent, workspace, self.result(out)?)?,
-            Op::Fused(fused) => self.fused(fused, out)?,
+            Op::Fused(fused) => self.fused(fused, workspace, out)?,
             Op::BatchTiling(tiling) => {
                 self.batch_tiling(tiling.count, workspace, self.result(out)?, observe)?;
             }

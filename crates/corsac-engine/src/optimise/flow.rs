@@ -23,7 +23,9 @@ impl Flow {
             returned: vec![false; count],
         };
         for (at, step) in program.steps.iter().enumerate() {
-            flow.maker[program.root(step.output).index()] = Some(at);
+            for value in step.results() {
+                flow.maker[program.root(value).index()] = Some(at);
+            }
             for value in step.reads() {
                 flow.readers[program.root(value).index()].push((at, value));
             }

@@ -241,7 +241,7 @@ fn remove_unused(program: &mut Program) {
     }
     let mut keep = vec![false; program.steps.len()];
     for (at, step) in program.steps.iter().enumerate().rev() {
-        if wanted[program.root(step.output).index()] {
+        if step.results().any(|own| wanted[program.root(own).index()]) {
             keep[at] = true;
             for value in step.reads() {
                 wanted[program.root(value).index()] = true;

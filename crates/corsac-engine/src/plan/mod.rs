@@ -19,7 +19,8 @@ pub struct Plan {
     places: Vec<Option<Place>>,
     /// Whether a step computes its result in place of its first input, by step.
     in_place: Vec<bool>,
-    /// The workspace of each step: its place, and its number of elements.
+    /// The workspace of each step: its place, and its number of elements. That of a fused step is its
+    /// row result.
     workspaces: Vec<(Place, usize)>,
     /// Number of elements of each type to allocate.
     lens: Lens,
@@ -141,6 +142,15 @@ impl Plan {
         }
         for (place, buffer) in plan.places.iter_mut().zip(buffer_of) {
             *place = buffer.map(|buffer| places[buffer]);
+        }
+        // Fused steps need no other workspace.
+        for (workspace, step) in plan.workspaces.iter_mut().zip(&program.steps) {
+            let row_result = step.row_result().map(|value| program.root(value));
+            if let Some((value, place)) =
+                row_result.and_then(|own| Some((own, plan.places[own.index()]?)))
+            {
+                *workspace = (place, program.value(value).stored_len());
+            }
         }
         plan
     }
@@ -288,6 +298,17 @@ impl<'p> Lifetimes<'p> {
             buffer.region = elision.place(output);
             buffer_of[output.index()] = Some(number);
             in_place[at] = taken.is_some();
+            if let Some(value) = step.row_result() {
+                let value = program.root(value);
+                let last = self.last_read[value.index()].unwrap_or(at);
+                buffer_of[value.index()] = Some(buffers.len());
+                buffers.push(Buffer {
+                    element: program.element(value),
+                    range: LiveRange::new(at, last, program.value(value).stored_len()),
+                    result: self.result[value.index()],
+                    region: elision.place(value),
+                });
+            }
         }
         (buffers, buffer_of, in_place)
     }

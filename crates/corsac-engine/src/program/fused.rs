@@ -9,7 +9,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::broadcast::Broadcast;
-use super::{Arithmetic, Binary, Comparison, Element, Reduction, Ternary, Unary};
+use super::{Arithmetic, Binary, Comparison, Element, Reduction, Ternary, Unary, ValueId};
 
 /// Approximate number of elements of registers, inputs and result that are in use at a time: 24 KB,
 /// which stay in the first-level cache.
@@ -34,8 +34,11 @@ pub struct Fused {
     pub row: Option<usize>,
     /// Access to the inputs, in order.
     pub inputs: Vec<Access>,
-    /// The instructions; the last one computes the result.
+    /// The instructions; the last one computes the result, and the one before it the row result, if
+    /// there is one.
     pub instructions: Vec<Instruction>,
+    /// A second result: a value with one number for each row.
+    pub row_result: Option<ValueId>,
     /// Number of registers that the instructions use.
     pub registers: usize,
 }
@@ -93,6 +96,8 @@ pub enum Target {
     Register(usize),
     /// The result.
     Result,
+    /// The row result.
+    RowResult,
 }
 
 /// Function of an instruction.
@@ -174,6 +179,15 @@ impl Function {
 }
 
 impl Fused {
+    /// Target of the instruction at this position, if it computes a result.
+    pub(crate) fn result_at(&self, at: usize) -> Option<Target> {
+        match self.instructions.len() - at {
+            1 => Some(Target::Result),
+            2 => self.row_result.map(|_| Target::RowResult),
+            _ => None,
+        }
+    }
+
     /// Width of the result.
     pub(crate) fn result(&self) -> Width {
         self.instructions

@@ -59,6 +59,19 @@ impl Step {
         self.inputs.iter_mut().chain(added)
     }
 
+    /// The values that the step computes: its output, and the row result of a fused step.
+    pub fn results(&self) -> impl Iterator<Item = ValueId> + '_ {
+        std::iter::once(self.output).chain(self.row_result())
+    }
+
+    /// The row result of a fused step.
+    pub(crate) fn row_result(&self) -> Option<ValueId> {
+        match &self.op {
+            Op::Fused(fused) => fused.row_result,
+            _ => None,
+        }
+    }
+
     /// All values that the step reads: its inputs, and those that its epilogues add.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
         let added = self.epilogues.iter().filter_map(|epilogue| match epilogue {

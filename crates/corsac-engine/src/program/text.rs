@@ -41,16 +41,19 @@ impl Program {
     #[must_use]
     pub fn line(&self, step: &Step) -> String {
         let inputs: Vec<String> = step.inputs.iter().map(|&v| self.name(v)).collect();
-        let mut line = format!(
-            "{}{:?}{} = {}({})",
-            self.name(step.output),
-            self.shape(step.output),
-            match (self.value(step.output).layout, self.element(step.output)) {
+        let results = step.results().map(|value| {
+            let layout = match (self.value(value).layout, self.element(value)) {
                 (Layout::Rows, Element::F64) => " in float64",
                 (Layout::Rows, _) => "",
                 (Layout::Blocks, _) => " in blocks",
                 (Layout::Pixels, _) => " by pixel",
-            },
+            };
+            format!("{}{:?}{layout}", self.name(value), self.shape(value))
+        });
+        let results: Vec<String> = results.collect();
+        let mut line = format!(
+            "{} = {}({})",
+            results.join(", "),
             step.op.name(),
             inputs.join(", ")
         );

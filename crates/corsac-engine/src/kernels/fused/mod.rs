@@ -59,12 +59,12 @@ impl Place {
 }
 
 impl Fused {
-    /// Computes `out`. If the step works `in_place`, it holds the first input, and that of `inputs`
-    /// is ignored.
-    pub fn run(&self, inputs: &[Data<'_>], in_place: bool, out: DataMut<'_>) {
+    /// Computes `out`, and the row result in `rows`, if there is one. If the step works `in_place`, `out` holds the first
+    /// input, and that of `inputs` is ignored.
+    pub fn run(&self, inputs: &[Data<'_>], in_place: bool, out: DataMut<'_>, rows: &mut [f32]) {
         match out {
-            DataMut::F32(out) => self.numbers(inputs, in_place, out),
-            DataMut::F64(out) => self.numbers(inputs, in_place, out),
+            DataMut::F32(out) => self.numbers(inputs, in_place, out, rows),
+            DataMut::F64(out) => self.numbers(inputs, in_place, out, &mut []),
             DataMut::Bool(out) if self.element == Element::F64 => {
                 self.bytes(inputs, out, |x: f64| u8::from(x != 0.0));
             }
@@ -77,13 +77,19 @@ impl Fused {
     }
 
     /// Computes a result of numbers.
-    fn numbers<T: OfRow + Stored>(&self, inputs: &[Data<'_>], in_place: bool, out: &mut [T]) {
-        self.tiles(out, |place, registers: &mut [AlignedBuffer<T>], out| {
+    fn numbers<T: OfRow + Stored>(
+        &self,
+        inputs: &[Data<'_>],
+        in_place: bool,
+        out: &mut [T],
+        rows: &mut [T],
+    ) {
+        self.tiles(out, rows, |place, registers, out, rows| {
             if in_place {
                 let first = &mut registers[self.registers];
                 first[..out.len()].copy_from_slice(out);
             }
-            self.instructions(inputs, in_place, place, registers, out);
+            self.instructions(inputs, in_place, place, registers, [out, rows]);
         });
     }
 
@@ -94,20 +100,21 @@ impl Fused {
         out: &mut [u8],
         as_byte: impl Fn(T) -> u8 + Sync,
     ) {
-        self.tiles(out, |place, registers: &mut [AlignedBuffer<T>], out| {
+        self.tiles(out, &mut [], |place, registers, out, _| {
             let mut numbers = std::mem::take(&mut registers[self.registers]);
             let own = &mut numbers[..out.len()];
-            self.instructions(inputs, false, place, registers, own);
+            self.instructions(inputs, false, place, registers, [own, &mut []]);
             convert(own, out, &as_byte);
             registers[self.registers] = numbers;
         });
     }
 
-    /// Calls `compute` with each tile of the result, and with registers.
+    /// Calls `compute` with each tile of the result, with registers, and with the tile's part of the row result.
     fn tiles<O: Send, T: Real>(
         &self,
         out: &mut [O],
-        compute: impl Fn(Place, &mut [AlignedBuffer<T>], &mut [O]) + Sync,
+        rows: &mut [T],
+        compute: impl Fn(Place, &mut [AlignedBuffer<T>], &mut [O], &mut [T]) + Sync,
     ) {
         let tile = self.tile();
         let row = self.row.unwrap_or(1);
@@ -118,30 +125,37 @@ impl Fused {
         // Registers, one for the first input or the result, and six for expanded operands.
         let count = self.registers + 1 + OPERANDS;
         let least = (2 * GRAIN).div_ceil(tile * self.instructions.len().max(1));
-        out.par_chunks_mut(chunk.max(1))
-            .enumerate()
-            .with_min_len(least)
-            .run_parallel(|(at, out)| {
-                let start = at * tile;
-                let len = tile.min(self.len - start);
-                let place = Place {
-                    start,
-                    len,
-                    first: start / row,
-                    rows: len / row,
-                };
-                let mut registers = T::registers().take();
-                if registers.len() < count {
-                    registers.resize_with(count, AlignedBuffer::default);
+        let compute = |at: usize, out: &mut [O], rows: &mut [T]| {
+            let start = at * tile;
+            let len = tile.min(self.len - start);
+            let place = Place {
+                start,
+                len,
+                first: start / row,
+                rows: len / row,
+            };
+            let mut registers = T::registers().take();
+            if registers.len() < count {
+                registers.resize_with(count, AlignedBuffer::default);
+            }
+            for register in &mut registers[..count] {
+                if register.len() < tile {
+                    register.reuse(tile);
                 }
-                for register in &mut registers[..count] {
-                    if register.len() < tile {
-                        register.reuse(tile);
-                    }
-                }
-                compute(place, &mut registers, out);
-                T::registers().set(registers);
-            });
+            }
+            compute(place, &mut registers, out, rows);
+            T::registers().set(registers);
+        };
+        let tiles = out.par_chunks_mut(chunk.max(1)).enumerate();
+        match self.row_result {
+            None => tiles
+                .with_min_len(least)
+                .run_parallel(|(at, out)| compute(at, out, &mut [])),
+            Some(_) => tiles
+                .zip(rows.par_chunks_mut((tile / row).max(1)))
+                .with_min_len(least)
+                .run_parallel(|((at, out), rows)| compute(at, out, rows)),
+        }
     }
 
     fn instructions<T: OfRow + Stored>(
@@ -150,7 +164,7 @@ impl Fused {
         in_place: bool,
         place: Place,
         registers: &mut [AlignedBuffer<T>],
-        out: &mut [T],
+        [out, row_result]: [&mut [T]; 2],
     ) {
         // What is one number for all elements of the tile is not expanded.
         let mut numbers: SmallVec<[Option<T>; 16]> = SmallVec::from_elem(None, self.registers);
@@ -161,7 +175,7 @@ impl Fused {
                 Arg::Number(_) => true,
             };
             let is_one = match (instruction.function, instruction.target) {
-                (_, Target::Result) => false,
+                (_, Target::Result | Target::RowResult) => false,
                 (Function::Load { input, .. }, _) => self.is_one(input, place),
                 _ => instruction.args.iter().all(one),
             };
@@ -173,13 +187,14 @@ impl Fused {
             };
             // Taken out, so that the others can be read.
             let (target, mut own) = match instruction.target {
-                Target::Result => (None, None),
+                Target::Result | Target::RowResult => (None, None),
                 Target::Register(number) => {
                     (Some(number), Some(std::mem::take(&mut registers[number])))
                 }
             };
             let to = match &mut own {
                 Some(register) => &mut register[..count],
+                None if instruction.target == Target::RowResult => &mut row_result[..count],
                 None => &mut out[..count],
             };
             if let Function::Load { input, levels } = instruction.function {

@@ -3,7 +3,7 @@ use crate::program::Comparison;
 use crate::program::fused::{
     Access, Arg, Function, Fused, Instruction, LevelFunction, Levels, Target, Width,
 };
-use crate::program::{Binary, Element, Reduction, Unary};
+use crate::program::{Binary, Element, Reduction, Unary, ValueId};
 
 /// All elements of a tensor of shape `shape` broadcast to `result`, one by one.
 fn repeated(data: &[f32], shape: &[usize], result: &[usize]) -> Vec<f32> {
@@ -111,6 +111,7 @@ fn centred(rows: usize, row: usize) -> Fused {
                 Target::Result,
             ),
         ],
+        row_result: None,
         registers: 2,
     }
 }
@@ -133,6 +134,7 @@ fn rows_are_whole_in_tiles_and_results_may_overwrite_the_input() {
             &[Data::F32(&x), Data::F32(&y)],
             false,
             DataMut::F32(&mut out),
+            &mut [],
         );
         for (at, (&found, &expected)) in out.iter().zip(&expected).enumerate() {
             assert!(
@@ -145,8 +147,48 @@ fn rows_are_whole_in_tiles_and_results_may_overwrite_the_input() {
             &[Data::F32(&[]), Data::F32(&y)],
             true,
             DataMut::F32(&mut over),
+            &mut [],
         );
         assert_eq!(over, out);
+    }
+}
+
+#[test]
+fn numbers_for_rows_are_computed_beside_the_result() {
+    for [rows, row] in [[1, 3], [3, 5000], [700, 7], [130, 64]] {
+        let mut fused = centred(rows, row);
+        fused.row_result = Some(ValueId::new(0));
+        let sum = instruction(
+            Function::Reduce(Reduction::Sum),
+            &[Arg::Register(1, Width::Tile)],
+            Width::Row,
+            Target::RowResult,
+        );
+        fused.instructions.insert(4, sum);
+        let x: Vec<f32> = (0..rows * row).map(|i| (i % 13) as f32 - 4.0).collect();
+        let y: Vec<f32> = (0..row).map(|i| (i % 5) as f32 + 1.0).collect();
+        let mut alone = vec![f32::NAN; x.len()];
+        centred(rows, row).run(
+            &[Data::F32(&x), Data::F32(&y)],
+            false,
+            DataMut::F32(&mut alone),
+            &mut [],
+        );
+        let (mut out, mut sums) = (x.clone(), vec![f32::NAN; rows]);
+        fused.run(
+            &[Data::F32(&[]), Data::F32(&y)],
+            true,
+            DataMut::F32(&mut out),
+            &mut sums,
+        );
+        assert_eq!(out, alone);
+        for (at, (&found, own)) in sums.iter().zip(out.chunks(row)).enumerate() {
+            let sum: f64 = own.iter().zip(&y).map(|(&x, &y)| f64::from(x / y)).sum();
+            assert!(
+                (f64::from(found) - sum).abs() <= 1e-5 * sum,
+                "{rows}x{row}: {at}"
+            );
+        }
     }
 }
 
@@ -174,6 +216,7 @@ fn truth_values_are_bytes() {
                 Target::Result,
             ),
         ],
+        row_result: None,
         registers: 1,
     };
     let x: Vec<f32> = (0..9000).map(|i| (i * 7 % 100) as f32).collect();
@@ -182,6 +225,7 @@ fn truth_values_are_bytes() {
         &[Data::F32(&x), Data::I64(&[40])],
         false,
         DataMut::Bool(&mut out),
+        &mut [],
     );
     let expected: Vec<u8> = x.iter().map(|&x| u8::from(x < 40.0)).collect();
     assert_eq!(out, expected);
@@ -229,11 +273,12 @@ fn run_one(
         row: in_rows.then_some(row),
         inputs,
         instructions,
+        row_result: None,
         registers,
     };
     let mut out = vec![f32::NAN; rows * row];
     let inputs: Vec<Data<'_>> = operands.iter().map(|own| Data::F32(own)).collect();
-    fused.run(&inputs, false, DataMut::F32(&mut out));
+    fused.run(&inputs, false, DataMut::F32(&mut out), &mut []);
     out
 }
 

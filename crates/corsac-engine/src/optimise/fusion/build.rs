@@ -30,16 +30,14 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     if computed.count() < 2 {
         return None;
     }
-    let result = builder.values.get(&program.root(last.output)).copied()?;
-    let width = match group.member(group.root)? {
-        (_, Width::Row) => Width::Row,
-        (_, Width::Tile) => Width::Tile,
-    };
-    if result != Arg::Register(builder.instructions.len() - 1, width) {
-        builder.emit(Function::Same, smallvec![result], width);
+    let row_result = group.row_root.map(|at| program.steps[at].output);
+    if let Some(value) = row_result {
+        builder.place_last(value, Width::Row)?;
     }
+    builder.place_last(last.output, group.width()?)?;
     combine::all(&mut builder.instructions);
-    remove_unread(&mut builder.instructions);
+    let results = 1 + usize::from(row_result.is_some());
+    remove_unread(&mut builder.instructions, results);
     let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
     let mut fused = Fused {
         element: group.element(),
@@ -47,6 +45,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
         row: group.row,
         inputs: accesses,
         instructions: builder.instructions,
+        row_result,
         registers: 0,
     };
     assign_registers(&mut fused);
@@ -91,7 +90,7 @@ impl Builder<'_> {
                     && program.value(value).len() == group.len
                     && self.access(at, value) == Access::Whole
                     && number(program, self.flow, value).is_none()
-                    && dies(program, self.flow, value, group.root)
+                    && dies(program, self.flow, value, group.at)
                 {
                     self.inputs.push((program.root(value), Access::Whole));
                     return;
@@ -133,6 +132,34 @@ impl Builder<'_> {
             target: Target::Register(number),
         });
         Arg::Register(number, width)
+    }
+
+    /// Makes the instruction for a result of the group the last one, which no other reads.
+    fn place_last(&mut self, value: ValueId, width: Width) -> Option<()> {
+        let known = *self.values.get(&self.program.root(value))?;
+        let reads = self.instructions.iter().flat_map(|own| &own.args);
+        match known {
+            Arg::Register(number, own)
+                if own == width && !reads.into_iter().any(|own| *own == known) =>
+            {
+                let mut instruction = self.instructions.remove(number);
+                renumber(&mut self.instructions[number..], number);
+                instruction.target = Target::Register(self.instructions.len());
+                let last = Arg::Register(self.instructions.len(), width);
+                self.instructions.push(instruction);
+                for arg in self.values.values_mut() {
+                    *arg = if *arg == known {
+                        last
+                    } else {
+                        renumbered(*arg, number)
+                    };
+                }
+            }
+            _ => {
+                self.emit(Function::Same, smallvec![known], width);
+            }
+        }
+        Some(())
     }
 
     fn member(&mut self, at: usize) {
@@ -219,39 +246,43 @@ impl Builder<'_> {
 }
 
 /// Removes instructions whose result is not read: those that others have replaced. Each instruction writes to a
-/// register with its own number.
-fn remove_unread(instructions: &mut Vec<Instruction>) {
-    let mut at = instructions.len() - 1;
+/// register with its own number; the last `results` compute results.
+fn remove_unread(instructions: &mut Vec<Instruction>, results: usize) {
+    let mut at = instructions.len() - results;
     while at > 0 {
         at -= 1;
         let is_read = |own: &Instruction| {
-            let registers = own.args.iter();
-            let mut registers = registers.filter_map(|arg| match *arg {
-                Arg::Register(number, _) => Some(number),
-                Arg::Input(_) | Arg::Number(_) => None,
-            });
-            registers.any(|number| number == at)
+            let mut args = own.args.iter();
+            args.any(|arg| matches!(*arg, Arg::Register(number, _) if number == at))
         };
-        if instructions.iter().any(is_read) {
-            continue;
-        }
-        instructions.remove(at);
-        for own in &mut instructions[at..] {
-            if let Target::Register(number) = &mut own.target {
-                *number -= 1;
-            }
-            for arg in &mut own.args {
-                if let Arg::Register(number, _) = arg
-                    && *number > at
-                {
-                    *number -= 1;
-                }
-            }
+        if !instructions.iter().any(is_read) {
+            instructions.remove(at);
+            renumber(&mut instructions[at..], at);
         }
     }
 }
 
-/// Reuses registers, where each instruction had one of its own; the last one writes to the result.
+/// Adapts the instructions behind one that was removed from this position.
+fn renumber(instructions: &mut [Instruction], removed: usize) {
+    for own in instructions {
+        if let Target::Register(number) = &mut own.target {
+            *number -= 1;
+        }
+        for arg in &mut own.args {
+            *arg = renumbered(*arg, removed);
+        }
+    }
+}
+
+/// The argument, once the instruction at this position was removed.
+fn renumbered(arg: Arg, removed: usize) -> Arg {
+    match arg {
+        Arg::Register(number, width) if number > removed => Arg::Register(number - 1, width),
+        other => other,
+    }
+}
+
+/// Reuses registers, where each instruction had one of its own; the last ones write to results.
 fn assign_registers(fused: &mut Fused) {
     let count = fused.instructions.len();
     let mut last_read = vec![0; count];
@@ -265,6 +296,7 @@ fn assign_registers(fused: &mut Fused) {
     let mut place = vec![0; count];
     let mut free: Vec<usize> = Vec::new();
     for at in 0..count {
+        let result = fused.result_at(at);
         let own = &mut fused.instructions[at];
         // Sums and products are commutative.
         let swaps = matches!(own.function, Function::Binary(Binary::Add | Binary::Mul));
@@ -300,9 +332,10 @@ fn assign_registers(fused: &mut Fused) {
                 *number = place[*number];
             }
         }
-        if at + 1 == count {
-            own.target = Target::Result;
-            break;
+        if let Some(target) = result {
+            own.target = target;
+            free.extend(dead);
+            continue;
         }
         let register = match in_place {
             Some(register) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::{Kind, float_of, rows_fit, rows_of};
+use super::{Kind, float_of, repeat, rows_fit, rows_of};
 use crate::optimise::flow::Flow;
 use crate::program::fused::{SHORTEST_RUN, Width};
 use crate::program::{Element, Program, ValueId};
@@ -14,11 +14,16 @@ const MOST_AFTER_ROWS: usize = 1;
 const SHORTEST_ROW: usize = 16;
 
 /// Steps that are fused into one.
+#[derive(Clone)]
 pub(super) struct Group {
     /// By step, its kind, and whether it computes a number for each element or for each row.
     members: BTreeMap<usize, (Kind, Width)>,
     /// The last step.
     pub(super) root: usize,
+    /// Another last step, which computes a number for each row.
+    pub(super) row_root: Option<usize>,
+    /// Position at which the group is computed.
+    pub(super) at: usize,
     /// Number of elements of tensors.
     pub(super) len: usize,
     /// Number of elements of a row, if there are numbers for rows.
@@ -35,6 +40,8 @@ impl Group {
         let mut group = Self {
             members: BTreeMap::new(),
             root,
+            row_root: None,
+            at: root,
             len: program.value(step.output).len(),
             row: None,
             float: float_of(program, step).ok()?,
@@ -50,26 +57,69 @@ impl Group {
             }
             Kind::Each(_) | Kind::WithNumber(..) => Width::Tile,
         };
-        // Latest step first, so that all readers of a step are considered before it is.
-        let mut candidates: BinaryHeap<usize> = BinaryHeap::new();
-        let add = |group: &mut Self, candidates: &mut BinaryHeap<usize>, at, kind, width| {
-            group.members.insert(at, (kind, width));
-            let makers = program.steps[at].inputs.iter();
-            candidates.extend(makers.filter_map(|&value| flow.maker(program, value)));
+        group.members.insert(root, (kind, width));
+        Some(group.grown(program, flow))
+    }
+
+    /// The group with all steps that can be fused with those that it has.
+    pub(super) fn grown(mut self, program: &Program, flow: &Flow) -> Self {
+        let makers = |at: usize| {
+            let inputs = program.steps[at].inputs.iter();
+            inputs.filter_map(|&value| flow.maker(program, value))
         };
-        add(&mut group, &mut candidates, root, kind, width);
+        // Latest step first, so that all readers of a step are considered before it is.
+        let mut candidates: BinaryHeap<usize> = self.members().flat_map(makers).collect();
         while let Some(at) = candidates.pop() {
-            if group.members.contains_key(&at) {
+            if self.members.contains_key(&at) {
                 continue;
             }
-            if let Some((kind, width)) = group.admit(program, flow, at) {
-                add(&mut group, &mut candidates, at, kind, width);
+            if let Some(admitted) = self.admit(program, flow, at) {
+                self.members.insert(at, admitted);
+                candidates.extend(makers(at));
             }
         }
-        if group.row.is_none() {
-            group.row = group.short_rows(program);
+        if self.row.is_none() {
+            self.row = self.short_rows(program);
         }
-        Some(group)
+        self
+    }
+
+    /// The last steps of this group and of `rows`, which computes a number for each row, as a group that is computed at
+    /// position `at`.
+    pub(super) fn with_rows(&self, rows: &Self, at: usize) -> Option<Self> {
+        let own = [
+            (self.root, self.member(self.root)?),
+            (rows.root, rows.member(rows.root)?),
+        ];
+        Some(Self {
+            members: own.into_iter().collect(),
+            row_root: Some(rows.root),
+            at,
+            row: rows.row,
+            ..*self
+        })
+    }
+
+    /// The width of the result.
+    pub(super) fn width(&self) -> Option<Width> {
+        self.member(self.root).map(|(_, width)| width)
+    }
+
+    /// Whether nothing but the group needs the result of a member, or the group gives it.
+    pub(super) fn owns(&self, program: &Program, flow: &Flow, at: usize) -> bool {
+        let output = program.root(program.steps[at].output);
+        at == self.root
+            || Some(at) == self.row_root
+            || self.reads_of(program, flow, at) == flow.readers(output).len()
+    }
+
+    /// How many times members read the result of step `at`.
+    pub(super) fn reads_of(&self, program: &Program, flow: &Flow, at: usize) -> usize {
+        let output = program.root(program.steps[at].output);
+        let readers = flow.readers(output).iter();
+        readers
+            .filter(|(reader, _)| self.members.contains_key(reader))
+            .count()
     }
 
     /// The length of the rows for which operands have one number each, if it is one. Tiles of longer rows read a number
@@ -111,7 +161,11 @@ impl Group {
             return None;
         }
         let mut common: Option<(Width, Option<usize>)> = None;
+        let cheap = repeat::is_cheap(program, flow, at);
         for &(reader, value) in flow.readers(output) {
+            if cheap && !self.members.contains_key(&reader) {
+                continue;
+            }
             let used = self.used(program, reader, value)?;
             if *common.get_or_insert(used) != used {
                 return None;

@@ -2,12 +2,16 @@
 //! become one step, computed [a tile at a time](crate::kernels::fused).
 //!
 //! A group grows from its last step towards the inputs: a step joins it if all readers of its
-//! result are in the group. So a group has one result, replaces its last step, and computes no
-//! value twice.
+//! result are in the group, or if it is so [cheap](repeat) that each reader computes it anew. So a
+//! group has one result, and replaces its last step. Two groups that read the same tensor become
+//! [one with two results](pairs), if one of them is a number for each row.
 
 mod build;
 mod combine;
 mod group;
+mod groups;
+mod pairs;
+mod repeat;
 
 use smallvec::SmallVec;
 
@@ -18,7 +22,7 @@ use crate::program::{
     Arithmetic, Binary, Comparison, Element, Epilogue, Layout, Op, Program, Reduction, Source,
     Step, Unary, ValueId,
 };
-use group::Group;
+use groups::Groups;
 
 /// Rows with more elements than this do not stay in the cache.
 const LONGEST_ROW: usize = 16 * 1024;
@@ -31,28 +35,12 @@ const LITTLE: usize = 64 * 1024;
 /// Fuses elementwise steps.
 pub(crate) fn fuse(program: &mut Program) {
     let flow = Flow::of(program);
-    let mut taken = vec![false; program.steps.len()];
-    let mut fused: Vec<Option<Step>> = vec![None; program.steps.len()];
-    for at in (0..program.steps.len()).rev() {
-        if taken[at] {
-            continue;
-        }
-        let Some(group) = Group::grow(program, &flow, at) else {
-            continue;
-        };
-        if let Some(step) = build::step(program, &flow, &group) {
-            group.members().for_each(|member| taken[member] = true);
-            fused[at] = Some(step);
-        }
+    let mut groups = Groups::of(program, &flow, &[]);
+    let pairs = pairs::find(program, &flow, &groups);
+    if !pairs.is_empty() {
+        groups = Groups::of(program, &flow, &pairs);
     }
-    let steps = std::mem::take(&mut program.steps);
-    let replaced = steps.into_iter().zip(fused).zip(taken);
-    program.steps = replaced
-        .filter_map(|((step, fused), taken)| match taken {
-            true => fused,
-            false => Some(step),
-        })
-        .collect();
+    groups.replace(program);
 }
 
 /// The number that fills `value`, if it is filled with one.
