@@ -15,7 +15,7 @@ use super::{Arithmetic, Binary, Comparison, Element, Reduction, Ternary, Unary, 
 /// which stay in the first-level cache.
 const TOGETHER: usize = 6 * 1024;
 /// Tiles are multiples of a cache line.
-const LINES: usize = 16;
+pub(crate) const LINES: usize = 16;
 /// Least and largest number of elements of a tile, unless it is one row.
 const TILE: [usize; 2] = [256, 4096];
 

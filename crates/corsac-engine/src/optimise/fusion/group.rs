@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use super::{Kind, float_of, repeat, rows_fit, rows_of};
 use crate::optimise::flow::Flow;
-use crate::program::fused::{SHORTEST_RUN, Width};
+use crate::program::fused::{LINES, SHORTEST_RUN, Width};
 use crate::program::{Element, Program, ValueId};
 
 /// Largest number of steps that are fused with a reduction whose result they compute with.
@@ -122,8 +122,8 @@ impl Group {
             .count()
     }
 
-    /// The length of the rows for which operands have one number each, if it is one. Tiles of longer rows read a number
-    /// each anyway.
+    /// The length of the rows for which operands have one number each, if it is one. Tiles that are parts of longer rows
+    /// read a number each anyway.
     fn short_rows(&self, program: &Program) -> Option<usize> {
         let mut operands = self.members().flat_map(|at| {
             let step = &program.steps[at];
@@ -131,8 +131,8 @@ impl Group {
             step.inputs.iter().map(move |&own| (own, result))
         });
         let row = operands.find_map(|(own, result)| rows_of(program.shape(own), result))?;
-        let is_short = (SHORTEST_ROW..SHORTEST_RUN).contains(&row);
-        (is_short && rows_fit(self.len, row)).then_some(row)
+        let in_parts = row >= SHORTEST_RUN && row.is_multiple_of(LINES);
+        (row >= SHORTEST_ROW && !in_parts && rows_fit(self.len, row)).then_some(row)
     }
 
     /// The positions of the steps, in order.
