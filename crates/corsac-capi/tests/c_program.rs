@@ -1,0 +1,119 @@
+//! The C interface as C programs use it: compiled with gcc against the libraries and the header.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failure is a failed test"
+)]
+
+mod kit;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use kit::{has, library, root, run, write_models};
+
+const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+
+/// gcc with the header, and all warnings as errors.
+fn gcc() -> Command {
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c11", "-g", "-O1"]).args(WARNINGS);
+    gcc.arg("-I").arg(root().join("include"));
+    gcc
+}
+
+/// The sources of the test program.
+fn sources() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(root().join("tests/c")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|own| own == "c"))
+        .collect()
+}
+
+/// The functions that the header declares.
+fn declared() -> BTreeSet<String> {
+    let header = std::fs::read_to_string(root().join("include/corsac.h")).unwrap();
+    let code = header
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('*'));
+    let words =
+        code.flat_map(|line| line.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_'));
+    let calls = words.filter_map(|word| word.strip_suffix('('));
+    calls
+        .filter(|name| name.starts_with("corsac_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_c_program_makes_no_error_and_leaks_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    write_models(folder.path());
+    let program = folder.path().join("program");
+    let mut gcc = gcc();
+    gcc.args(sources()).arg(library("libcorsac.a"));
+    gcc.args(["-lpthread", "-lm", "-ldl", "-Wl,--strip-debug", "-o"])
+        .arg(&program);
+    let is_checked_by_valgrind = has("valgrind");
+    if !is_checked_by_valgrind {
+        gcc.arg("-fsanitize=address,undefined")
+            .arg("-fno-sanitize-recover=all");
+    }
+    run(&mut gcc);
+    let mut checked = match is_checked_by_valgrind {
+        true => {
+            let mut valgrind = Command::new("valgrind");
+            // Threads of pools live as long as the program, with what is theirs.
+            valgrind.args(["--quiet", "--error-exitcode=1", "--leak-check=full"]);
+            valgrind.args([
+                "--show-leak-kinds=definite,indirect",
+                "--errors-for-leak-kinds=definite,indirect",
+            ]);
+            valgrind.arg(&program);
+            valgrind
+        }
+        false => Command::new(&program),
+    };
+    assert_eq!(run(checked.arg(folder.path())), "all good\n");
+}
+
+#[test]
+fn the_shared_library_has_the_functions_of_the_header_and_no_others() {
+    let shared = library("libcorsac.so");
+    let symbols = run(Command::new("nm")
+        .args(["-D", "--defined-only", "--format=posix"])
+        .arg(&shared));
+    let exported = symbols.lines().filter_map(|line| line.split(' ').next());
+    let exported: BTreeSet<String> = exported.map(str::to_owned).collect();
+    assert_eq!(exported, declared());
+    assert!(exported.len() > 20, "{exported:?}");
+    let facts = run(Command::new("readelf").arg("-d").arg(&shared));
+    assert!(facts.contains("soname: [libcorsac.so.0]"), "{facts}");
+}
+
+#[test]
+fn the_header_is_cpp_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.cc");
+    let text = "#include \"corsac.h\"
+        #include <cstdio>
+        int main() {
+            corsac_model *model = nullptr;
+            corsac_status status = corsac_model_load(\"none\", nullptr, &model, nullptr);
+            std::puts(corsac_status_name(status));
+        }";
+    std::fs::write(&source, text).unwrap();
+    let program = folder.path().join("program");
+    let mut gpp = Command::new("g++");
+    gpp.arg("-std=c++11")
+        .args(WARNINGS)
+        .arg("-I")
+        .arg(root().join("include"));
+    gpp.arg(&source).arg(library("libcorsac.a"));
+    run(gpp
+        .args(["-lpthread", "-lm", "-ldl", "-Wl,--strip-debug", "-o"])
+        .arg(&program));
+    assert_eq!(run(&mut Command::new(&program)), "CORSAC_STATUS_IO\n");
+}
