@@ -135,7 +135,7 @@ bench-rust: require ## the graph alone, in Rust, from 10k to 1M nodes
 	@cargo bench --quiet -p corsac-ir --bench scaling
 
 .PHONY: fuzz
-fuzz: require ## parser, edit sequences, model files and code objects on random input, for FUZZ_SECONDS (60) each
+fuzz: require ## parser, edit sequences, model files, code objects and the C interface on random input, for FUZZ_SECONDS (60) each
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 # -- what the above stand on ------------------------------------------------------------------

@@ -18,11 +18,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The layout with these sizes, and strides in elements; row by row without strides.
-    pub(crate) fn new(
-        dtype: DType,
-        shape: &[i64],
-        strides: Option<&[i64]>,
-    ) -> Result<Self, Fault> {
+    pub(crate) fn new(dtype: DType, shape: &[i64], strides: Option<&[i64]>) -> Result<Self, Fault> {
         let size = |(dim, &size): (usize, &i64)| {
             usize::try_from(size).map_err(|_| Fault::Size { dim, size })
         };
@@ -35,7 +31,11 @@ impl Layout {
             usize::try_from(stride).map_err(|_| Fault::Stride { dim, stride })
         };
         let strides: Vec<usize> = match strides {
-            Some(own) => own.iter().enumerate().map(stride).collect::<Result<_, _>>()?,
+            Some(own) => own
+                .iter()
+                .enumerate()
+                .map(stride)
+                .collect::<Result<_, _>>()?,
             None => row_strides(&shape),
         };
         if shape.contains(&0) {
@@ -169,7 +169,14 @@ mod tests {
         let cases = [
             case(&[], None, &[0], 4, true, false),
             case(&[2, 3], None, &[0, 1, 2, 3, 4, 5], 24, true, false),
-            case(&[2, 3], Some(&[1, 2]), &[0, 2, 4, 1, 3, 5], 24, false, false),
+            case(
+                &[2, 3],
+                Some(&[1, 2]),
+                &[0, 2, 4, 1, 3, 5],
+                24,
+                false,
+                false,
+            ),
             case(&[2, 1], Some(&[1, 99]), &[0, 1], 8, true, false),
             case(&[2, 2], Some(&[5, 2]), &[0, 2, 5, 7], 32, false, false),
             case(&[2, 2], Some(&[0, 1]), &[0, 1, 0, 1], 8, false, true),

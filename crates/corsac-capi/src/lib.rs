@@ -34,14 +34,15 @@ mod view;
 pub use border::{ErrorHandle, corsac_error_free, corsac_error_message, corsac_error_status};
 pub use dlpack::{
     DLManagedTensor, DLManagedTensorVersioned, corsac_tensor_from_dlpack,
-    corsac_tensor_from_dlpack_versioned, corsac_tensor_to_dlpack, corsac_tensor_to_dlpack_versioned,
+    corsac_tensor_from_dlpack_versioned, corsac_tensor_to_dlpack,
+    corsac_tensor_to_dlpack_versioned,
 };
 pub use dtype::{Dtype, corsac_dtype_name, corsac_dtype_size_bytes};
 pub use error::{Status, corsac_status_name};
 pub use model::{
     ModelHandle, corsac_model_find_input, corsac_model_find_output, corsac_model_free,
-    corsac_model_input, corsac_model_input_count, corsac_model_load, corsac_model_output,
-    corsac_model_output_count, corsac_model_load_memory, corsac_model_threads, corsac_model_weight,
+    corsac_model_input, corsac_model_input_count, corsac_model_load, corsac_model_load_memory,
+    corsac_model_output, corsac_model_output_count, corsac_model_threads, corsac_model_weight,
     corsac_model_weight_count,
 };
 pub use options::Options;

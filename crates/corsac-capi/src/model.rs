@@ -185,7 +185,10 @@ pub unsafe extern "C" fn corsac_model_output(
     number: usize,
 ) -> *const Spec {
     // SAFETY: by the contract of this function.
-    spec(unsafe { model.as_ref() }.map(|model| &model.outputs), number)
+    spec(
+        unsafe { model.as_ref() }.map(|model| &model.outputs),
+        number,
+    )
 }
 
 /// Name, dtype and shape of a weight, in the order of the file. They live as long as the model. Null
@@ -199,7 +202,10 @@ pub unsafe extern "C" fn corsac_model_weight(
     number: usize,
 ) -> *const Spec {
     // SAFETY: by the contract of this function.
-    spec(unsafe { model.as_ref() }.map(|model| &model.weights), number)
+    spec(
+        unsafe { model.as_ref() }.map(|model| &model.weights),
+        number,
+    )
 }
 
 fn spec(specs: Option<&Specs>, number: usize) -> *const Spec {
@@ -235,7 +241,15 @@ pub unsafe extern "C" fn corsac_model_find_output(
     error: *mut *mut ErrorHandle,
 ) -> Status {
     // SAFETY: by the contract of this function.
-    unsafe { find(model, |model| ("output", &model.outputs), name, number, error) }
+    unsafe {
+        find(
+            model,
+            |model| ("output", &model.outputs),
+            name,
+            number,
+            error,
+        )
+    }
 }
 
 /// # Safety

@@ -10,10 +10,7 @@ use crate::error::Error;
 ///
 /// # Safety
 /// `pointer` is null or points to a `T` that nobody changes during `'a`.
-pub(crate) unsafe fn given<'a, T>(
-    pointer: *const T,
-    what: &'static str,
-) -> Result<&'a T, Error> {
+pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, Error> {
     // SAFETY: by the contract of this function.
     unsafe { pointer.as_ref() }.ok_or(Error::Null { what })
 }

@@ -161,7 +161,9 @@ unsafe fn run_into(
         // meets no input either.
         let place = (!is_shared).then(|| unsafe { output.data_mut() }).flatten();
         let element = program.value(value).element;
-        let copy = place.is_none().then(|| blank(element, output.layout().len()));
+        let copy = place
+            .is_none()
+            .then(|| blank(element, output.layout().len()));
         staged.push(copy.transpose()?);
         direct.push(place);
     }

@@ -164,7 +164,10 @@ impl<'a> Strided<'a> {
     /// A copy of the elements, which are numbers of type `T`.
     fn read<T: Pod>(&self) -> Result<Vec<T>, Error> {
         let mut elements = zeros(self.layout.len())?;
-        debug_assert_eq!(size_of::<T>(), crate::dtype::size_bytes(self.layout.dtype()));
+        debug_assert_eq!(
+            size_of::<T>(),
+            crate::dtype::size_bytes(self.layout.dtype())
+        );
         if self.layout.is_in_rows() {
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
             if !bytes.is_empty() {
@@ -196,7 +199,10 @@ impl<'a> Strided<'a> {
     /// # Safety
     /// As [`Strided::scatter`], and `T` is of the size of its elements.
     unsafe fn write<T: Pod>(&self, mut elements: impl Iterator<Item = T>) {
-        debug_assert_eq!(size_of::<T>(), crate::dtype::size_bytes(self.layout.dtype()));
+        debug_assert_eq!(
+            size_of::<T>(),
+            crate::dtype::size_bytes(self.layout.dtype())
+        );
         self.layout.for_each_place(|place| {
             if let Some(element) = elements.next() {
                 // SAFETY: there is an element at each place of the layout, by the contract of `new`,

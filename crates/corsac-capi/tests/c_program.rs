@@ -71,6 +71,8 @@ fn a_c_program_makes_no_error_and_leaks_nothing() {
                 "--show-leak-kinds=definite,indirect",
                 "--errors-for-leak-kinds=definite,indirect",
             ]);
+            let known = root().join("tests/c/valgrind.supp");
+            valgrind.arg(format!("--suppressions={}", known.display()));
             valgrind.arg(&program);
             valgrind
         }

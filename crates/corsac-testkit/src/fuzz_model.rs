@@ -1,4 +1,4 @@
-//! The fuzz target of model files.
+//! The fuzz targets of model files and of their C interface.
 
 use corsac_engine::{
     DType, Limits, Model, ModelErrorKind, ModelFile, Tensor, TensorSpec, model_bytes,
@@ -38,6 +38,17 @@ pub fn model_file(bytes: &[u8]) {
         // An index out of range, or a division by zero.
         Err(error) => assert_eq!(error.kind(), ModelErrorKind::Call, "{error}"),
     }
+}
+
+/// Makes calls of the C interface that `bytes` choose, of a model with several types.
+///
+/// # Panics
+/// If a call breaks its promises.
+pub fn c_interface(bytes: &[u8]) {
+    thread_local! {
+        static TARGET: Option<corsac::fuzz::Target> = corsac::fuzz::Target::load(&typed_model());
+    }
+    TARGET.with(|target| target.as_ref().expect("a model").calls(bytes));
 }
 
 /// A small model file, for fuzzers to change.
@@ -181,6 +192,21 @@ mod tests {
             let inputs: Vec<Tensor> = inputs.collect();
             assert!(model.run(&inputs).is_ok());
             model_file(&bytes);
+        }
+    }
+
+    #[test]
+    fn calls_of_the_c_interface_keep_their_promises() {
+        let mut bytes = vec![0; 300];
+        let mut state = 1_u64;
+        for _ in 0..200 {
+            for byte in &mut bytes {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                *byte = (state >> 56) as u8;
+            }
+            c_interface(&bytes);
         }
     }
 }

@@ -46,7 +46,9 @@ const TYPES: [(DType, u8, u8); 10] = [
 ];
 
 /// Names of codes, in order.
-const CODES: [&str; 7] = ["int", "uint", "float", "handle", "bfloat", "complex", "bool"];
+const CODES: [&str; 7] = [
+    "int", "uint", "float", "handle", "bfloat", "complex", "bool",
+];
 
 /// Checks that the memory of a device is that of the process.
 pub(super) fn check_device(device: DLDevice) -> Result<(), Fault> {
@@ -125,10 +127,7 @@ mod tests {
             };
             check_device(device).unwrap_err().to_string()
         };
-        assert_eq!(
-            device(2, 3),
-            "it is on cuda:3, and memory on cpu is needed"
-        );
+        assert_eq!(device(2, 3), "it is on cuda:3, and memory on cpu is needed");
         assert_eq!(
             device(99, 0),
             "it is on device 0 of type 99, and memory on cpu is needed"
