@@ -169,5 +169,13 @@ programs: require ## build the native program target/release/corsac
 	@cargo rustc --release --quiet -p corsac-cli --bin corsac -- -C target-feature=+crt-static
 	@cargo build --release --quiet -p corsac-engine --example classify
 
+# Both libraries alone, since a library for Rust beside them would keep them from being optimised across crates.
+.PHONY: capi install-capi
+capi: require ## build the C libraries target/release/libcorsac.so and libcorsac.a
+	@cargo rustc --release --quiet -p corsac-capi --lib --crate-type staticlib,cdylib
+install-capi: capi ## install them with header, pkg-config and CMake files in PREFIX (/usr/local)
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' \
+	    scripts/install_capi.sh "$${CARGO_TARGET_DIR:-target}"/release
+
 .PHONY: FORCE
 FORCE:

@@ -17,7 +17,6 @@ mod border;
 mod dlpack;
 mod dtype;
 mod error;
-#[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod layout;
 mod memory;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use kit::{has, library, root, run, write_models};
+use kit::{double, has, library, root, run, write_models};
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
@@ -118,4 +118,39 @@ fn the_header_is_cpp_too() {
         .args(["-lpthread", "-lm", "-ldl", "-Wl,--strip-debug", "-o"])
         .arg(&program));
     assert_eq!(run(&mut Command::new(&program)), "CORSAC_STATUS_IO\n");
+}
+
+#[test]
+fn the_example_is_built_against_an_installation_and_prints_the_largest_elements() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("usr");
+    let crates = root().parent().unwrap();
+    let scripts = crates.with_file_name("scripts");
+    let built = library("libcorsac.so");
+    let mut install = Command::new(scripts.join("install_capi.sh"));
+    install.arg(built.parent().unwrap()).env_remove("DESTDIR");
+    install.env("PREFIX", &prefix).env_remove("LIBDIR");
+    run(install.env("STRIP", "no"));
+    let flags = format!("-I{0}/include -L{0}/lib -lcorsac", prefix.display());
+    if has("pkg-config") {
+        let mut config = Command::new("pkg-config");
+        config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+        let found = run(config.args(["--cflags", "--libs", "corsac"]));
+        assert_eq!(found.trim(), flags);
+    }
+    let program = folder.path().join("classify");
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-std=c11").args(WARNINGS);
+    gcc.arg(crates.with_file_name("examples").join("c/classify.c"));
+    run(gcc.args(flags.split_whitespace()).arg("-o").arg(&program));
+
+    let (model, array) = (folder.path().join("model"), folder.path().join("array"));
+    std::fs::write(&model, double()).unwrap();
+    let elements = [0.5_f32, -1.0, 4.0, 0.0, 2.25, 3.0];
+    let bytes: Vec<u8> = elements.iter().flat_map(|own| own.to_ne_bytes()).collect();
+    std::fs::write(&array, bytes).unwrap();
+    let mut classify = Command::new(&program);
+    classify.args([&model, &array]).arg("3");
+    let printed = run(classify.env("LD_LIBRARY_PATH", prefix.join("lib")));
+    assert_eq!(printed, "class 2: 8\nclass 5: 6\nclass 4: 4.5\n");
 }

@@ -81,6 +81,13 @@ fn of_one(name: &str, line: &str, shape: &[usize]) -> Vec<u8> {
     model(&lines, &[spec(name, DType::Float32, shape)], &[])
 }
 
+/// The double of six numbers.
+pub(crate) fn double() -> Vec<u8> {
+    of_one("x", DOUBLE, &[2, 3])
+}
+
+const DOUBLE: &str = "%y = call_function[target=operator.add](args = (%x, %x), kwargs = {})";
+
 /// One input of each type, and its sum with itself; the opposite of truth values.
 fn types() -> Vec<u8> {
     let (mut lines, mut results, mut inputs) = (String::new(), Vec::new(), Vec::new());
@@ -164,8 +171,7 @@ fn bytes_of(tensor: &Tensor) -> Vec<u8> {
 pub(crate) fn write_models(folder: &Path) {
     let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
     write("rows.safetensors", &rows());
-    let double = "%y = call_function[target=operator.add](args = (%x, %x), kwargs = {})";
-    write("empty.safetensors", &of_one("x", double, &[0, 3]));
+    write("empty.safetensors", &of_one("x", DOUBLE, &[0, 3]));
     let svd = "%y = call_function[target=torch.linalg.svd](args = (%x,), kwargs = {})";
     write("operator.safetensors", &of_one("x", svd, &[2, 2]));
     let version = String::from_utf8_lossy(&rows()).into_owned();
@@ -178,7 +184,7 @@ pub(crate) fn write_models(folder: &Path) {
             r#""corsac.format":"999""#,
         ),
     );
-    let zero = of_one("x", double, &[1]);
+    let zero = of_one("x", DOUBLE, &[1]);
     let zero = edited(&zero, r#"\"name\":\"x\""#, r#"\"name\":\"x\\u0000\""#);
     write(
         "zero.safetensors",
