@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use corsac_engine::{ModelError, ModelErrorKind, TensorSpec};
+use corsac_engine::{ModelError, ModelErrorKind, RunError, TensorSpec};
 
 /// The outcome of a call: success, or the kind of the error. Numbers do not change between
 /// versions; later versions may add some.
@@ -143,6 +143,10 @@ impl Error {
             | Self::DLPack(_) => Status::Argument,
         }
     }
+}
+
+pub(crate) fn no_memory(size_bytes: usize) -> Error {
+    Error::Model(RunError::OutOfMemory { size_bytes }.into())
 }
 
 #[cfg(test)]

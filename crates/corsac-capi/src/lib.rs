@@ -9,9 +9,10 @@
 //! panic crosses the border. Handles do not change after they are made, so that any number of
 //! threads may use one at once.
 //!
-//! Unsafe code is what C requires: pointers of the caller ([`pointer`](self), `view`), memory that
-//! is shared with others (`memory`), and the structures of DLPack (`dlpack`). It trusts a caller
-//! only in what cannot be checked: that a pointer which is not null points to what the header says.
+//! Unsafe code is what C requires: pointers of the caller (`pointer`, `options`, `view`), elements in
+//! memory that is not Rust's (`strided`, `memory`), and the structures of DLPack (`dlpack`); the
+//! functions of the header pass their arguments to these. A caller is trusted only in what cannot be
+//! checked: that a pointer which is not null points to what the header says.
 
 mod border;
 mod dlpack;

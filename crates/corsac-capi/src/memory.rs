@@ -4,8 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::strided::no_memory;
+use crate::error::{Error, no_memory};
 
 /// Whatever keeps the memory of a tensor: it is given back when the last user drops it, on any
 /// thread.

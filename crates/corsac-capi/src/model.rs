@@ -10,6 +10,7 @@ use crate::error::{Error, Status};
 use crate::options::Options;
 use crate::pointer::{Place, free, given, items, text};
 use crate::spec::{Spec, Specs};
+use crate::strided::reserved;
 
 /// A model ready to run. It does not change: any number of threads may use it at once.
 pub struct ModelHandle {
@@ -88,7 +89,9 @@ pub unsafe extern "C" fn corsac_model_load_memory(
             let bytes = items(bytes.cast::<u8>(), size_bytes, "bytes")?;
             (place, bytes, Options::read(options)?)
         };
-        let file = ModelFile::from_bytes(bytes.to_vec(), &options.limits())?;
+        let mut own = reserved(bytes.len())?;
+        own.extend_from_slice(bytes);
+        let file = ModelFile::from_bytes(own, &options.limits())?;
         place.give(ModelHandle::new(file, &options)?);
         Ok(())
     };

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use corsac_engine::{ModelError, without_panic};
 
-use crate::error::Error;
+use crate::error::{Error, no_memory};
 
 /// What a pointer points to.
 ///
@@ -24,10 +24,12 @@ pub(crate) unsafe fn items<'a, T>(
     len: usize,
     what: &'static str,
 ) -> Result<&'a [T], Error> {
+    let size_bytes = len.saturating_mul(size_of::<T>());
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Error::Null { what }),
-        // SAFETY: by the contract of this function.
+        _ if isize::try_from(size_bytes).is_err() => Err(no_memory(size_bytes)),
+        // SAFETY: by the contract of this function; no memory is larger than that.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(pointer, len) }),
     }
 }

@@ -27,33 +27,34 @@ pub struct Spec {
 pub(crate) struct Specs {
     all: Vec<Spec>,
     names: Vec<CString>,
-    shapes: Vec<Box<[i64]>>,
+    _shapes: Vec<Vec<i64>>,
 }
 
 impl Specs {
     pub(crate) fn new<'a>(specs: impl IntoIterator<Item = &'a TensorSpec>) -> Result<Self, Error> {
-        let mut own = Self {
-            all: Vec::new(),
-            names: Vec::new(),
-            shapes: Vec::new(),
-        };
+        let (mut dtypes, mut names, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         for spec in specs {
             let zero = |_| Error::ZeroInName {
                 name: spec.name.clone(),
             };
-            let name = CString::new(&*spec.name).map_err(zero)?;
+            names.push(CString::new(&*spec.name).map_err(zero)?);
             let size = |&size| i64::try_from(size).unwrap_or(i64::MAX);
-            let shape: Box<[i64]> = spec.shape.iter().map(size).collect();
-            own.all.push(Spec {
-                name: name.as_ptr(),
-                dtype: Dtype::of(spec.dtype) as i32,
-                rank: shape.len() as i32,
-                shape: shape.as_ptr(),
-            });
-            own.names.push(name);
-            own.shapes.push(shape);
+            shapes.push(spec.shape.iter().map(size).collect::<Vec<i64>>());
+            dtypes.push(Dtype::of(spec.dtype) as i32);
         }
-        Ok(own)
+        // The addresses are taken where names and shapes stay.
+        let parts = dtypes.into_iter().zip(names.iter().zip(&shapes));
+        let all = parts.map(|(dtype, (name, shape))| Spec {
+            name: name.as_ptr(),
+            dtype,
+            rank: shape.len() as i32,
+            shape: shape.as_ptr(),
+        });
+        Ok(Self {
+            all: all.collect(),
+            names,
+            _shapes: shapes,
+        })
     }
 
     pub(crate) fn len(&self) -> usize {

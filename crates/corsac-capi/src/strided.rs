@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use bytemuck::Pod;
-use corsac_engine::{DType, Data, DataMut, Element, Elements, Half, RunError, are_booleans};
+use corsac_engine::{DType, Data, DataMut, Element, Elements, Half, are_booleans};
 
-use crate::error::Error;
+use crate::error::{Error, no_memory};
 use crate::layout::Layout;
 
 /// A tensor in memory.
@@ -214,7 +214,7 @@ impl<'a> Strided<'a> {
 }
 
 /// A vector with room for `len` items.
-fn reserved<T>(len: usize) -> Result<Vec<T>, Error> {
+pub(crate) fn reserved<T>(len: usize) -> Result<Vec<T>, Error> {
     let mut items = Vec::new();
     match items.try_reserve_exact(len) {
         Ok(()) => Ok(items),
@@ -237,8 +237,4 @@ pub(crate) fn blank(element: Element, len: usize) -> Result<Elements, Error> {
         Element::I64 => Elements::I64(zeros(len)?),
         Element::Bool => Elements::Bool(zeros(len)?),
     })
-}
-
-pub(crate) fn no_memory(size_bytes: usize) -> Error {
-    Error::Model(RunError::OutOfMemory { size_bytes }.into())
 }

@@ -16,8 +16,8 @@ pub struct TensorHandle {
     view: View,
     layout: Layout,
     /// The numbers that the view points to.
-    shape: Box<[i64]>,
-    strides: Box<[i64]>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
     keeper: Keeper,
 }
 
@@ -49,7 +49,7 @@ impl TensorHandle {
         keeper: Keeper,
     ) -> Self {
         // They come from numbers of this type, or are within the address space.
-        let numbers = |own: &[usize]| -> Box<[i64]> {
+        let numbers = |own: &[usize]| -> Vec<i64> {
             own.iter()
                 .map(|&own| i64::try_from(own).unwrap_or(i64::MAX))
                 .collect()

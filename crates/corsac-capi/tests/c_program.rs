@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use kit::{double, has, library, root, run, write_models};
+use kit::{double, has, library, root, rows, run, types, write_models};
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
@@ -118,6 +118,38 @@ fn the_header_is_cpp_too() {
         .args(["-lpthread", "-lm", "-ldl", "-Wl,--strip-debug", "-o"])
         .arg(&program));
     assert_eq!(run(&mut Command::new(&program)), "CORSAC_STATUS_IO\n");
+}
+
+#[test]
+fn the_program_of_the_documentation_is_c() {
+    let crates = root().parent().unwrap();
+    let text = std::fs::read_to_string(crates.with_file_name("docs").join("c.md")).unwrap();
+    let (_, rest) = text.split_once("```c\n").unwrap();
+    let (program, _) = rest.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("program.c");
+    std::fs::write(&path, program).unwrap();
+    run(gcc().arg("-c").arg(&path).arg("-o").arg("/dev/null"));
+}
+
+#[test]
+fn random_calls_keep_their_promises() {
+    let mut bytes = vec![0; 300];
+    let mut state = 1_u64;
+    for model in [rows(), types()] {
+        let target = corsac::fuzz::Target::load(&model).unwrap();
+        let (mut right, cases) = (0, 1000);
+        for _ in 0..cases {
+            for byte in &mut bytes {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                *byte = (state >> 56) as u8;
+            }
+            right += target.calls(&bytes);
+        }
+        assert!(right > cases / 10, "{right}");
+    }
 }
 
 #[test]

@@ -194,19 +194,4 @@ mod tests {
             model_file(&bytes);
         }
     }
-
-    #[test]
-    fn calls_of_the_c_interface_keep_their_promises() {
-        let mut bytes = vec![0; 300];
-        let mut state = 1_u64;
-        for _ in 0..200 {
-            for byte in &mut bytes {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                *byte = (state >> 56) as u8;
-            }
-            c_interface(&bytes);
-        }
-    }
 }

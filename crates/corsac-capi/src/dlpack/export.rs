@@ -13,8 +13,8 @@ use crate::tensor::TensorHandle;
 struct Exported<T> {
     /// The first member, so that a pointer to it is one to all.
     managed: T,
-    _shape: Box<[i64]>,
-    _strides: Box<[i64]>,
+    _shape: Vec<i64>,
+    _strides: Vec<i64>,
     _keeper: Keeper,
 }
 
@@ -33,8 +33,8 @@ pub(super) fn export<T: Managed>(tensor: &TensorHandle) -> Result<*mut T, Fault>
     let dtype = layout.dtype();
     let dtype = of_type(dtype).ok_or_else(|| Fault::Elements(dtype.name().to_owned()))?;
     let view = tensor.view();
-    let mut shape: Box<[i64]> = tensor.shape().into();
-    let mut strides: Box<[i64]> = tensor.strides().into();
+    let mut shape: Vec<i64> = tensor.shape().into();
+    let mut strides: Vec<i64> = tensor.strides().into();
     let own = DLTensor {
         data: match layout.len() {
             0 => std::ptr::null_mut(),

@@ -91,6 +91,8 @@ static void damaged_files_are_refused(void)
           path_of("rows.safetensors"), NULL, NULL);
     FAILS(CORSAC_STATUS_ARGUMENT, "bytes is a null pointer", corsac_model_load_memory, NULL, 5, NULL,
           &model);
+    FAILS(CORSAC_STATUS_CALL, "there is no memory for 18446744073709551615 bytes", corsac_model_load_memory,
+          "", SIZE_MAX, NULL, &model);
     FAILS(CORSAC_STATUS_DAMAGED, "it has 0 bytes", corsac_model_load_memory, NULL, 0, NULL, &model);
     FAILS(CORSAC_STATUS_DAMAGED, "a header of", corsac_model_load_memory, "\xff\xff\xff\xff\xff\xff\xff\xff??", 10,
           NULL, &model);

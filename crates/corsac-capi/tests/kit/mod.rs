@@ -89,7 +89,7 @@ pub(crate) fn double() -> Vec<u8> {
 const DOUBLE: &str = "%y = call_function[target=operator.add](args = (%x, %x), kwargs = {})";
 
 /// One input of each type, and its sum with itself; the opposite of truth values.
-fn types() -> Vec<u8> {
+pub(crate) fn types() -> Vec<u8> {
     let (mut lines, mut results, mut inputs) = (String::new(), Vec::new(), Vec::new());
     for &dtype in &ordered() {
         let name = dtype.name();
