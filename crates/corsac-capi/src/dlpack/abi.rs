@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// Computed by gcc 12 from `dlpack.h` 1.1, on x86-64.
+    /// Computed by gcc 12 from `dlpack.h` 1.3, on x86-64.
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<DLTensor>(), 48);

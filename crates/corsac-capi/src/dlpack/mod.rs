@@ -1,6 +1,6 @@
 //! Tensors of DLPack, in and out.
 
-mod abi;
+pub(crate) mod abi;
 mod codes;
 mod export;
 mod import;
