@@ -135,7 +135,7 @@ bench-rust: require ## the graph alone, in Rust, from 10k to 1M nodes
 	@cargo bench --quiet -p corsac-ir --bench scaling
 
 .PHONY: fuzz
-fuzz: require ## parser, edit sequences, model files and code objects on random input, for FUZZ_SECONDS (60) each
+fuzz: require ## parser, edit sequences, model files, code objects and the C interface on random input, for FUZZ_SECONDS (60) each
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 # -- what the above stand on ------------------------------------------------------------------
@@ -168,6 +168,14 @@ $(EXTENSION): | require $(VENV)/bin/python
 programs: require ## build the native program target/release/corsac
 	@cargo rustc --release --quiet -p corsac-cli --bin corsac -- -C target-feature=+crt-static
 	@cargo build --release --quiet -p corsac-engine --example classify
+
+# Both libraries alone, since a library for Rust beside them would keep them from being optimised across crates.
+.PHONY: capi install-capi
+capi: require ## build the C libraries target/release/libcorsac.so and libcorsac.a
+	@cargo rustc --release --quiet -p corsac-capi --lib --crate-type staticlib,cdylib
+install-capi: capi ## install them with header, pkg-config and CMake files in PREFIX (/usr/local)
+	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' \
+	    scripts/install_capi.sh "$${CARGO_TARGET_DIR:-target}"/release
 
 .PHONY: FORCE
 FORCE:

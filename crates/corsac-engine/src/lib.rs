@@ -39,7 +39,7 @@ pub use lower::{
 };
 pub use model::{
     Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
-    write_model,
+    without_panic, write_model,
 };
 pub use optimise::optimise;
 pub use plan::Plan;

@@ -1,4 +1,4 @@
-//! The fuzz target of model files.
+//! The fuzz targets of model files and of their C interface.
 
 use corsac_engine::{
     DType, Limits, Model, ModelErrorKind, ModelFile, Tensor, TensorSpec, model_bytes,
@@ -38,6 +38,17 @@ pub fn model_file(bytes: &[u8]) {
         // An index out of range, or a division by zero.
         Err(error) => assert_eq!(error.kind(), ModelErrorKind::Call, "{error}"),
     }
+}
+
+/// Makes calls of the C interface that `bytes` choose, of a model with several types.
+///
+/// # Panics
+/// If a call breaks its promises.
+pub fn c_interface(bytes: &[u8]) {
+    thread_local! {
+        static TARGET: Option<corsac::fuzz::Target> = corsac::fuzz::Target::load(&typed_model());
+    }
+    TARGET.with(|target| target.as_ref().expect("a model").calls(bytes));
 }
 
 /// A small model file, for fuzzers to change.

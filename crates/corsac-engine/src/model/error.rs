@@ -200,14 +200,15 @@ fn listed(errors: &[LowerError]) -> String {
 
 /// Runs `work`, and turns a panic into an error: a server that loads files from anywhere must
 /// survive.
-pub(super) fn without_panic<T>(
-    work: impl FnOnce() -> Result<T, ModelError>,
-) -> Result<T, ModelError> {
+///
+/// # Errors
+/// Those of `work`, and [`ModelError::Internal`] if it panics.
+pub fn without_panic<T, E: From<ModelError>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(ModelError::Internal {
+        Err(E::from(ModelError::Internal {
             reason: one_line(text.unwrap_or("it gave no reason")),
-        })
+        }))
     })
 }

@@ -48,7 +48,7 @@ mod write;
 use std::path::Path;
 use std::sync::Mutex;
 
-pub use error::{ModelError, ModelErrorKind};
+pub use error::{ModelError, ModelErrorKind, without_panic};
 pub use file::ModelFile;
 pub(crate) use file::file_metadata;
 pub use limits::Limits;
@@ -61,7 +61,6 @@ use crate::error::RunError;
 use crate::execute::Context;
 use crate::execute::Executable;
 use crate::threads::default_threads;
-use error::without_panic;
 
 /// The newest version of the format. All versions up to it are read. Version 1 is written if all inputs
 /// and weights are of float32, int64 or bool: programs that read only that do not run others.

@@ -25,6 +25,10 @@ fn main() -> ExitCode {
             let len = random.below(1_000);
             fuzz::edit_sequence(&random.bytes(len));
         },
+        "capi" => |random| {
+            let len = random.below(1_000);
+            fuzz::c_interface(&random.bytes(len));
+        },
         _ => return usage(),
     };
     let Ok(seconds) = seconds else { return usage() };
@@ -57,7 +61,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: corsac-fuzz parser|edits|model|code SECONDS [SEED]");
+    eprintln!("usage: corsac-fuzz parser|edits|model|code|capi SECONDS [SEED]");
     ExitCode::from(2)
 }
 

@@ -1,0 +1,494 @@
+/*
+ * corsac: models in files, run on the CPU.
+ *
+ * Written by cbindgen from crates/corsac-capi; docs/c.md shows how it is used.
+ *
+ * Errors. A function that can fail returns a corsac_status. If its last argument `error` is not
+ * null, *error becomes null on success, and otherwise an error with a text, which the caller frees
+ * with corsac_error_free. Nothing is kept per thread. After an error all handles can still be used
+ * and freed.
+ *
+ * Ownership. A function that makes a handle says who frees it, with the corsac_*_free function of its
+ * type; those ignore null. Pointers that are returned otherwise belong to the handle and live as long
+ * as it does. The library keeps no pointer to an argument after a call, tensors of DLPack apart.
+ *
+ * Threads. Any number of threads may use the same model or tensor at once, and hand handles to each
+ * other. A handle is freed when no thread uses it any more. Memory of inputs is not written to, and
+ * memory of outputs is not used, by others during a run.
+ */
+
+#ifndef CORSAC_H
+#define CORSAC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of dlpack.h, which is needed only by those who make or read such tensors themselves. */
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+
+/**
+ * The major version of this header.
+ */
+#define CORSAC_VERSION_MAJOR 0
+
+/**
+ * The minor version of this header.
+ */
+#define CORSAC_VERSION_MINOR 1
+
+/**
+ * The patch version of this header.
+ */
+#define CORSAC_VERSION_PATCH 0
+
+/**
+ * A flag of a view: its memory is not written to.
+ */
+#define CORSAC_VIEW_READ_ONLY 1
+
+/**
+ * The outcome of a call: success, or the kind of the error. Numbers do not change between
+ * versions; later versions may add some.
+ */
+enum corsac_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Success.
+   */
+  CORSAC_STATUS_OK = 0,
+  /**
+   * The file cannot be read.
+   */
+  CORSAC_STATUS_IO = 1,
+  /**
+   * The file is damaged, cut off, or no model file.
+   */
+  CORSAC_STATUS_DAMAGED = 2,
+  /**
+   * The file is in a version of the format that this library does not read.
+   */
+  CORSAC_STATUS_VERSION = 3,
+  /**
+   * The model has operators, or names, that this library does not support.
+   */
+  CORSAC_STATUS_UNSUPPORTED = 4,
+  /**
+   * The file exceeds the limits: raise them if it can be trusted.
+   */
+  CORSAC_STATUS_TOO_LARGE = 5,
+  /**
+   * The model does not take these inputs or outputs, or cannot compute with their values: an
+   * index is out of range, or there is no memory.
+   */
+  CORSAC_STATUS_CALL = 6,
+  /**
+   * A bug of the library. The handles of the call can still be used and freed.
+   */
+  CORSAC_STATUS_INTERNAL = 7,
+  /**
+   * An argument that no model would take: a null pointer, an unknown dtype, strides that leave
+   * the memory, memory of another device.
+   */
+  CORSAC_STATUS_ARGUMENT = 8,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum corsac_status corsac_status;
+#else
+typedef int32_t corsac_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * The type of the elements of a tensor. Floating-point numbers and integers are in the byte order
+ * of the machine; a bool is a byte, of which every value but 0 is true.
+ */
+enum corsac_dtype
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * No type: that of a structure which was not filled in.
+   */
+  CORSAC_DTYPE_NONE = 0,
+  /**
+   * 32-bit floating point.
+   */
+  CORSAC_DTYPE_FLOAT32 = 1,
+  /**
+   * 64-bit floating point.
+   */
+  CORSAC_DTYPE_FLOAT64 = 2,
+  /**
+   * 16-bit floating point with 8 bits of exponent.
+   */
+  CORSAC_DTYPE_BFLOAT16 = 3,
+  /**
+   * 16-bit floating point with 5 bits of exponent.
+   */
+  CORSAC_DTYPE_FLOAT16 = 4,
+  /**
+   * Signed 64-bit integer.
+   */
+  CORSAC_DTYPE_INT64 = 5,
+  /**
+   * Signed 32-bit integer.
+   */
+  CORSAC_DTYPE_INT32 = 6,
+  /**
+   * Signed 16-bit integer.
+   */
+  CORSAC_DTYPE_INT16 = 7,
+  /**
+   * Signed 8-bit integer.
+   */
+  CORSAC_DTYPE_INT8 = 8,
+  /**
+   * Unsigned 8-bit integer.
+   */
+  CORSAC_DTYPE_UINT8 = 9,
+  /**
+   * Truth value, of one byte.
+   */
+  CORSAC_DTYPE_BOOL = 10,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum corsac_dtype corsac_dtype;
+#else
+typedef int32_t corsac_dtype;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * An error: a status and a text.
+ */
+typedef struct corsac_error corsac_error;
+
+/**
+ * A model ready to run. It does not change: any number of threads may use it at once.
+ */
+typedef struct corsac_model corsac_model;
+
+/**
+ * A tensor: a result of a run, or one that was imported by DLPack.
+ */
+typedef struct corsac_tensor corsac_tensor;
+
+/**
+ * Options of loading a model. Set `size` to `sizeof(corsac_options)`; all else may be 0, which
+ * stands for the default: `corsac_options options = {.size = sizeof options, .threads = 2};`
+ */
+typedef struct corsac_options {
+  /**
+   * `sizeof(corsac_options)`: later versions may add members to the end.
+   */
+  size_t size;
+  /**
+   * Threads of a run. By default the value of the environment variable CORSAC_NUM_THREADS, or
+   * the number of cores.
+   */
+  size_t threads;
+  /**
+   * Limit of the bytes of the header. By default 32 MiB.
+   */
+  uint64_t limit_header_bytes;
+  /**
+   * Limit of the nodes of the graph. By default 100,000.
+   */
+  uint64_t limit_nodes;
+  /**
+   * Limit of the bytes of all weights. By default 64 GiB.
+   */
+  uint64_t limit_weight_bytes;
+  /**
+   * Limit of the bytes of any value, and of all that are held at once. By default 8 GiB.
+   */
+  uint64_t limit_value_bytes;
+} corsac_options;
+
+/**
+ * Name, dtype and shape of an input, an output or a weight of a model.
+ */
+typedef struct corsac_spec {
+  /**
+   * The name, in UTF-8.
+   */
+  const char *name;
+  /**
+   * The type of the elements: a `corsac_dtype`.
+   */
+  int32_t dtype;
+  /**
+   * Number of dimensions.
+   */
+  int32_t rank;
+  /**
+   * The sizes, outermost dimension first. This version makes none that is negative; -1 is kept
+   * for a size that each call chooses.
+   */
+  const int64_t *shape;
+} corsac_spec;
+
+/**
+ * A tensor in memory: the caller's, or a library's. All of the memory that it points to belongs to
+ * others.
+ */
+typedef struct corsac_view {
+  /**
+   * The first element, at index [0, ..., 0]. It may be null if there are no elements, and need not
+   * be aligned. The data of an input is not written to.
+   */
+  void *data;
+  /**
+   * Bytes of the memory from `data` on, in which all elements must lie.
+   */
+  size_t size_bytes;
+  /**
+   * The type of the elements: a `corsac_dtype`.
+   */
+  int32_t dtype;
+  /**
+   * Number of dimensions: 0 to 64.
+   */
+  int32_t rank;
+  /**
+   * The sizes, outermost dimension first. It may be null if the rank is 0.
+   */
+  const int64_t *shape;
+  /**
+   * The distance in elements, not in bytes, between neighbours in each dimension. Null if the
+   * elements lie row by row without gaps. Strides are not negative.
+   */
+  const int64_t *strides;
+  /**
+   * CORSAC_VIEW_READ_ONLY or 0.
+   */
+  uint64_t flags;
+} corsac_view;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The version of the library that is linked, such as "0.1.0". It lives as long as the program.
+ */
+const char *corsac_version(void);
+
+/**
+ * The name of a status, such as "CORSAC_STATUS_OK"; null if the number is no status. It lives as
+ * long as the program.
+ */
+const char *corsac_status_name(int32_t status);
+
+/**
+ * The status of an error; CORSAC_STATUS_OK for null.
+ */
+corsac_status corsac_error_status(const struct corsac_error *error);
+
+/**
+ * The text of an error in UTF-8: one line, without a full stop. It lives as long as the error.
+ * Empty for null.
+ */
+const char *corsac_error_message(const struct corsac_error *error);
+
+/**
+ * Frees an error. Null is ignored.
+ */
+void corsac_error_free(struct corsac_error *error);
+
+/**
+ * The name of a dtype, such as "float32"; null if the number is no dtype. It lives as long as the
+ * program.
+ */
+const char *corsac_dtype_name(int32_t dtype);
+
+/**
+ * Bytes of an element of a dtype; 0 if the number is no dtype.
+ */
+size_t corsac_dtype_size_bytes(int32_t dtype);
+
+/**
+ * Loads the model file at `path`, within the limits of `options`, which may be null for defaults.
+ *
+ * All of the file is checked, and nothing in it is executed: it may come from anywhere. On success
+ * `*model` is the caller's to free with corsac_model_free; on failure it is null. The file is not used after the
+ * call.
+ */
+corsac_status corsac_model_load(const char *path,
+                                const struct corsac_options *options,
+                                struct corsac_model **model,
+                                struct corsac_error **error);
+
+/**
+ * Loads a model file of `size_bytes` bytes from memory, which may be freed after the call;
+ * otherwise as corsac_model_load.
+ */
+corsac_status corsac_model_load_memory(const void *bytes,
+                                       size_t size_bytes,
+                                       const struct corsac_options *options,
+                                       struct corsac_model **model,
+                                       struct corsac_error **error);
+
+/**
+ * Frees a model. Its specs go with it; its results stay. Null is ignored.
+ */
+void corsac_model_free(struct corsac_model *model);
+
+/**
+ * Number of threads of a run; 0 for null.
+ */
+size_t corsac_model_threads(const struct corsac_model *model);
+
+/**
+ * Number of inputs; 0 for null.
+ */
+size_t corsac_model_input_count(const struct corsac_model *model);
+
+/**
+ * Number of outputs; 0 for null.
+ */
+size_t corsac_model_output_count(const struct corsac_model *model);
+
+/**
+ * Number of weights; 0 for null.
+ */
+size_t corsac_model_weight_count(const struct corsac_model *model);
+
+/**
+ * Name, dtype and shape of an input. They live as long as the model. Null if there is no such
+ * input.
+ */
+const struct corsac_spec *corsac_model_input(const struct corsac_model *model,
+                                             size_t number);
+
+/**
+ * Name, dtype and shape of an output, which is named after its place in the result: "1.0", "logits",
+ * or "output" if it is the only one. They live as long as the model. Null if there is no such
+ * output.
+ */
+const struct corsac_spec *corsac_model_output(const struct corsac_model *model,
+                                              size_t number);
+
+/**
+ * Name, dtype and shape of a weight, in the order of the file. They live as long as the model. Null
+ * if there is no such weight.
+ */
+const struct corsac_spec *corsac_model_weight(const struct corsac_model *model,
+                                              size_t number);
+
+/**
+ * Finds the number of the input called `name`. The error of another name lists those that there are.
+ */
+corsac_status corsac_model_find_input(const struct corsac_model *model,
+                                      const char *name,
+                                      size_t *number,
+                                      struct corsac_error **error);
+
+/**
+ * Finds the number of the output called `name`. The error of another name lists those that there
+ * are.
+ */
+corsac_status corsac_model_find_output(const struct corsac_model *model,
+                                       const char *name,
+                                       size_t *number,
+                                       struct corsac_error **error);
+
+/**
+ * Runs a model, and allocates its outputs.
+ *
+ * `inputs` are as many views as the model has inputs, in its order, each of the dtype and shape of
+ * that input. They are only read; the memory may be freed after the call. Inputs that are not
+ * contiguous, or are not aligned, are copied, and so are those of the dtypes of 8 to 32 bits other
+ * than float32 and bool.
+ *
+ * `outputs` has a place for each output of the model. On success each holds a new tensor, which is
+ * the caller's to free with corsac_tensor_free; on failure they are not written to.
+ *
+ * Any number of threads may run a model at once.
+ */
+corsac_status corsac_model_run(const struct corsac_model *model,
+                               const struct corsac_view *inputs,
+                               size_t input_count,
+                               struct corsac_tensor **outputs,
+                               size_t output_count,
+                               struct corsac_error **error);
+
+/**
+ * Runs a model into memory of the caller.
+ *
+ * `inputs` are as in corsac_model_run. `outputs` are as many views as the model has outputs, each of
+ * the dtype and shape of that output, with any strides by which its elements do not overlap. Two
+ * outputs may not reach over the same memory. An output may share memory with inputs: all inputs
+ * are read before it is written to. After an error from the run itself (an index out of range, no
+ * memory), outputs have unspecified elements; other errors leave them as they were.
+ *
+ * Any number of threads may run a model at once, into different memory.
+ */
+corsac_status corsac_model_run_into(const struct corsac_model *model,
+                                    const struct corsac_view *inputs,
+                                    size_t input_count,
+                                    const struct corsac_view *outputs,
+                                    size_t output_count,
+                                    struct corsac_error **error);
+
+/**
+ * The elements of a tensor, with strides: they and the view live as long as the tensor. Null for
+ * null. A copy of the view can be passed to a run.
+ */
+const struct corsac_view *corsac_tensor_view(const struct corsac_tensor *tensor);
+
+/**
+ * Frees a tensor. Memory that was exported by DLPack stays until it is released there, too. Null is
+ * ignored.
+ */
+void corsac_tensor_free(struct corsac_tensor *tensor);
+
+/**
+ * Takes over a tensor of DLPack on the CPU, without a copy.
+ *
+ * On success `*tensor` is the caller's to free with corsac_tensor_free, and `managed` belongs to it: its
+ * deleter is called once, by the thread that frees the last user of the memory. On failure `*tensor` is
+ * null, and `managed` stays the caller's.
+ */
+corsac_status corsac_tensor_from_dlpack(struct DLManagedTensor *managed,
+                                        struct corsac_tensor **tensor,
+                                        struct corsac_error **error);
+
+/**
+ * As corsac_tensor_from_dlpack, for the versioned form. A tensor that is flagged as read-only is
+ * not taken as an output.
+ */
+corsac_status corsac_tensor_from_dlpack_versioned(struct DLManagedTensorVersioned *managed,
+                                                  struct corsac_tensor **tensor,
+                                                  struct corsac_error **error);
+
+/**
+ * Exports a tensor by DLPack, without a copy.
+ *
+ * On success `*managed` is the caller's to give back by its deleter, on any thread; it shares the memory
+ * of `tensor`, which may be freed before. On failure `*managed` is null. A read-only tensor is
+ * refused, since this form cannot say so.
+ */
+corsac_status corsac_tensor_to_dlpack(const struct corsac_tensor *tensor,
+                                      struct DLManagedTensor **managed,
+                                      struct corsac_error **error);
+
+/**
+ * As corsac_tensor_to_dlpack, in the versioned form, which flags tensors that are read-only.
+ */
+corsac_status corsac_tensor_to_dlpack_versioned(const struct corsac_tensor *tensor,
+                                                struct DLManagedTensorVersioned **managed,
+                                                struct corsac_error **error);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* CORSAC_H */

@@ -1,0 +1,53 @@
+//! The C interface of model files: `libcorsac`, with the header `include/corsac.h`.
+//!
+//! A model is loaded from a file or from memory, its inputs, outputs and weights are inspected, and
+//! it is run on tensors of the caller: memory with sizes and strides, or tensors of DLPack. The
+//! functions are those of [`corsac_engine::Model`]; this crate checks what C cannot, converts
+//! elements, and owns what is handed out. `docs/c.md` shows how it is used.
+//!
+//! Each function returns a [`Status`] whose numbers stay, and on request an error with a text. No
+//! panic crosses the border. Handles do not change after they are made, so that any number of
+//! threads may use one at once.
+//!
+//! Unsafe code is what C requires: pointers of the caller (`pointer`, `options`, `view`), elements in
+//! memory that is not Rust's (`strided`, `memory`), and the structures of DLPack (`dlpack`); the
+//! functions of the header pass their arguments to these. A caller is trusted only in what cannot be
+//! checked: that a pointer which is not null points to what the header says.
+
+mod border;
+mod dlpack;
+mod dtype;
+mod error;
+pub mod fuzz;
+mod layout;
+mod memory;
+mod model;
+mod options;
+mod pointer;
+mod run;
+mod spec;
+mod strided;
+mod tensor;
+mod version;
+mod view;
+
+pub use border::{ErrorHandle, corsac_error_free, corsac_error_message, corsac_error_status};
+pub use dlpack::{
+    DLManagedTensor, DLManagedTensorVersioned, corsac_tensor_from_dlpack,
+    corsac_tensor_from_dlpack_versioned, corsac_tensor_to_dlpack,
+    corsac_tensor_to_dlpack_versioned,
+};
+pub use dtype::{Dtype, corsac_dtype_name, corsac_dtype_size_bytes};
+pub use error::{Status, corsac_status_name};
+pub use model::{
+    ModelHandle, corsac_model_find_input, corsac_model_find_output, corsac_model_free,
+    corsac_model_input, corsac_model_input_count, corsac_model_load, corsac_model_load_memory,
+    corsac_model_output, corsac_model_output_count, corsac_model_threads, corsac_model_weight,
+    corsac_model_weight_count,
+};
+pub use options::Options;
+pub use run::{corsac_model_run, corsac_model_run_into};
+pub use spec::Spec;
+pub use tensor::{TensorHandle, corsac_tensor_free, corsac_tensor_view};
+pub use version::{VERSION_MAJOR, VERSION_MINOR, VERSION_PATCH, corsac_version};
+pub use view::{VIEW_READ_ONLY, View};
