@@ -44,6 +44,8 @@ DEFAULT = [
 ]
 #: What results may differ by, as a part of the largest element.
 TOLERANCES = {"float32": 1e-4, "float64": 1e-11, "bfloat16": 0.2, "float16": 0.02, "autocast": 0.2}
+#: Models that compute their norms in float32, whatever their type.
+NORMS_IN_FLOAT32 = {"llama_decode", "llama_prefill"}
 
 
 def _calls(own: Workload, form: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -73,7 +75,10 @@ def _measure(name: str, dtypes: Sequence[str], seconds: float) -> dict[str, Any]
         for dtype, (native, eager) in calls.items():
             native(), native()
             error, scale = error_and_scale(native(), eager())
-            assert error <= TOLERANCES[dtype] * scale, f"{name} in {dtype} is wrong by {error:.3g}"
+            tolerance = TOLERANCES[dtype]
+            if name in NORMS_IN_FLOAT32:
+                tolerance = max(tolerance, TOLERANCES["float32"])
+            assert error <= tolerance * scale, f"{name} in {dtype} is wrong by {error:.3g}"
             peers |= {f"corsac {dtype}": native, f"PyTorch {dtype}": eager}
         return summary(samples_in_turn(peers, seconds, repeat=own.repeat))
 
