@@ -110,7 +110,7 @@ impl PyNativeModel {
         let tensors = borrowed.iter().map(|&number| &self.facts.tensors[number]);
         let borrowed = tensors.map(|tensor| tensor.clone_ref(py)).collect();
         let contexts = Arc::clone(&self.contexts);
-        let program = PyProgram::with_contexts(executable, self.strict, contexts);
+        let program = PyProgram::new(executable, self.strict, contexts);
         Ok(program.with_borrowed(borrowed).with_weights_in(elsewhere))
     }
 
