@@ -293,13 +293,18 @@ class SizeConditions:
                 graph.call_function(require, (found, expected, text))
 
     def as_truths(self, graph: Graph) -> list[Node]:
-        """Add nodes that are true if the conditions hold, to a graph of the same nodes; return them."""
-        value = self._adding(graph)
-        with graph.inserting_before(graph.output_node()):
-            return [
+        """Add nodes that are true if the conditions hold, to a graph of the same nodes; return them. Each is where its
+        arguments are known, before nodes that may fail without it."""
+        value, last, before = self._adding(graph), graph.output_node(), set(graph.nodes)
+        with graph.inserting_before(last):
+            truths = [
                 value((name if expected else _CONTRARY[name], left, right))
                 for name, left, right, expected in self._conditions
             ]
+        inputs = graph.find_nodes(op="placeholder")
+        for node in [own for own in graph.nodes if own not in before]:
+            max([*node.all_input_nodes, *inputs[-1:]]).append(node)
+        return truths
 
     def _adding(self, graph: Graph) -> Callable[[Expression], Any]:
         """A function that adds the nodes of an expression to a graph of the same nodes."""

@@ -152,7 +152,10 @@ def _module(file: _core.ModelFile) -> CompiledGraph:
     if file.symbols:
         sizes = _Sizes(file.text, file.inputs, file.weights, file.symbols, file.conditions)
     check = functools.partial(_check, file.inputs, sizes)
-    return CompiledGraph(module, functools.partial(_itself, module), strict=False, check=check)
+    capture = functools.partial(_itself, module)
+    return CompiledGraph(
+        module, capture, strict=False, any_rows=sizes is not None, check=check
+    )
 
 
 def _itself(module: Any) -> Any:

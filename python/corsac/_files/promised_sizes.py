@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,8 +19,9 @@ from corsac._files.dynamic_shapes import DynamicShapes
 CHECKED = 64
 #: Largest size that is tried where no largest one is declared.
 TRIED = 2**20
-#: Floating-point operations of a call up to which the largest declared sizes are verified with the model: seconds.
-VERIFIED_FLOPS = 10**12
+#: Floating-point operations, and elements of inputs, of a call up to which the largest declared sizes are verified with
+#: the model: seconds, and hundreds of megabytes.
+VERIFIED_FLOPS, VERIFIED_ELEMENTS = 10**12, 2**26
 #: Largest difference between the results of the model and of its graph, as a part of the largest number.
 TOLERANCE = 1e-4
 
@@ -151,8 +153,9 @@ class PromisedSizes:
             if most is None or self._shapes.ranges[name][1] is None:
                 continue
             values = least | {name: most}
+            elements = sum(map(math.prod, self._shapes.shapes(self._inputs, values)))
             flops = self._draft.check(list(values.values()))
-            if flops is not None and flops <= VERIFIED_FLOPS:
+            if flops is not None and flops <= VERIFIED_FLOPS and elements <= VERIFIED_ELEMENTS:
                 yield values
 
     def _verify(self, values: Values) -> None:

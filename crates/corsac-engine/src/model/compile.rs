@@ -8,7 +8,7 @@ use corsac_ops::shape::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::check::{check_program, find_types};
-use super::conditions::{check_conditions, condition_nodes};
+use super::conditions::{check_conditions, condition_nodes, failed_condition};
 use super::error::{ModelError, without_panic};
 use super::limits::{Limits, within};
 use super::signature::Signature;
@@ -27,6 +27,13 @@ pub(super) struct Compiler {
     host: FileHost,
     limits: Limits,
     pub(super) precision: Precision,
+}
+
+/// Whether conditions on sizes are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Checked {
+    Yes,
+    No,
 }
 
 impl Compiler {
@@ -55,8 +62,13 @@ impl Compiler {
         &self.signature
     }
 
-    /// The types of all values, where the symbols have these values.
-    pub(super) fn types(&self, values: &[usize]) -> Result<Propagator<'_>, ModelError> {
+    /// The types of all values, where the symbols have these values. With `checked`, the conditions on the sizes
+    /// hold.
+    pub(super) fn types(
+        &self,
+        values: &[usize],
+        checked: Checked,
+    ) -> Result<Propagator<'_>, ModelError> {
         let inputs = self.signature.specs_at(values)?;
         for spec in &inputs {
             let sizes = spec.shape.iter().map(|&size| size.max(1) as u64);
@@ -65,21 +77,24 @@ impl Compiler {
             within("bytes of an input", bytes, self.limits.value_bytes)?;
         }
         let mut types = Propagator::new(&self.host, Settings::default());
-        find_types(&self.graph, &mut types, &typed(&inputs), &self.limits)?;
-        Ok(types)
-    }
-
-    /// The types of all values, after the conditions on the sizes were checked.
-    pub(super) fn checked_types(&self, values: &[usize]) -> Result<Propagator<'_>, ModelError> {
-        let types = self.types(values)?;
+        let found = find_types(&self.graph, &mut types, &typed(&inputs), &self.limits);
+        let (graph, nodes) = (&self.graph, &self.conditions[..]);
         let sizes = (&self.signature, values);
-        check_conditions(&self.graph, &types, &self.conditions, sizes)?;
+        match (found, checked) {
+            (Err(error), Checked::Yes) => {
+                // A call may fail because of the sizes.
+                let condition = failed_condition(graph, &types, nodes, sizes);
+                return Err(condition.unwrap_or(error));
+            }
+            (found, Checked::No) => found?,
+            (Ok(()), Checked::Yes) => check_conditions(graph, &types, nodes, sizes)?,
+        }
         Ok(types)
     }
 
     /// The program where the symbols have these values.
     pub(super) fn program(&self, values: &[usize]) -> Result<Program, ModelError> {
-        let types = self.checked_types(values)?;
+        let types = self.types(values, Checked::Yes)?;
         let graph = &self.graph;
         let mut program = match lower(graph, &types) {
             Ok(program) => program,
@@ -114,7 +129,7 @@ impl Compiler {
 
     /// Floating-point operations where the symbols have these values, as far as they are known.
     pub(super) fn flops(&self, values: &[usize]) -> Result<i64, ModelError> {
-        let mut types = self.checked_types(values)?;
+        let mut types = self.types(values, Checked::Yes)?;
         let count = |node| {
             node_cost(&mut types, &self.graph, node)
                 .work

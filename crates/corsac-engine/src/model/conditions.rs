@@ -28,24 +28,31 @@ pub(super) fn check_conditions(
     graph: &Graph,
     types: &Propagator<'_>,
     nodes: &[NodeId],
-    (signature, values): (&Signature, &[usize]),
+    sizes: (&Signature, &[usize]),
 ) -> Result<(), ModelError> {
-    for &node in nodes {
-        match types.value(node) {
-            Value::Bool(true) => {}
-            Value::Bool(false) => {
-                return Err(ModelError::Condition {
-                    sizes: signature.placed(values),
-                    condition: text_of(graph, node, DEPTH).chars().take(200).collect(),
-                });
-            }
-            other => {
-                let reason = format!("it is a condition, and is {other}");
-                return Err(ModelError::graph(graph.node(node).name(), reason));
-            }
-        }
+    if let Some(error) = failed_condition(graph, types, nodes, sizes) {
+        return Err(error);
     }
-    Ok(())
+    let unknown = |&&node: &&NodeId| !matches!(types.value(node), Value::Bool(_));
+    nodes.iter().find(unknown).map_or(Ok(()), |&node| {
+        let reason = format!("it is a condition, and is {}", types.value(node));
+        Err(ModelError::graph(graph.node(node).name(), reason))
+    })
+}
+
+/// The error for the first of `nodes` that is false; others may not be known.
+pub(super) fn failed_condition(
+    graph: &Graph,
+    types: &Propagator<'_>,
+    nodes: &[NodeId],
+    (signature, values): (&Signature, &[usize]),
+) -> Option<ModelError> {
+    let is_false = |&&node: &&NodeId| matches!(types.value(node), Value::Bool(false));
+    let node = nodes.iter().find(is_false)?;
+    Some(ModelError::Condition {
+        sizes: signature.placed(values),
+        condition: text_of(graph, *node, DEPTH).chars().take(200).collect(),
+    })
 }
 
 /// A condition as Python writes it: `x.shape[1] <= 1024`.

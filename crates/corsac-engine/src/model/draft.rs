@@ -2,7 +2,7 @@
 
 use corsac_ir::Graph;
 
-use super::compile::Compiler;
+use super::compile::{Checked, Compiler};
 use super::error::ModelError;
 use super::limits::Limits;
 use super::signature::Signature;
@@ -49,6 +49,7 @@ impl ModelDraft {
     /// # Errors
     /// If the graph is not the model for them.
     pub fn check_types(&self, values: &[usize]) -> Result<(), ModelError> {
-        self.0.at(values, || self.0.checked_types(values).map(drop))
+        self.0
+            .at(values, || self.0.types(values, Checked::Yes).map(drop))
     }
 }

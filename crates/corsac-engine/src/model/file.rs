@@ -8,7 +8,7 @@ use corsac_ops::shape::Propagator;
 use rustc_hash::FxHashMap;
 
 use super::check::RANK;
-use super::compile::{Compiler, output_specs};
+use super::compile::{Checked, Compiler, output_specs};
 use super::error::{ModelError, without_panic};
 use super::file_weights::FileWeights;
 use super::header::{Header, LENGTH_BYTES, graph_type};
@@ -176,7 +176,7 @@ impl ModelFile {
         work: impl FnOnce(&mut Propagator<'_>) -> T,
     ) -> Result<T, ModelError> {
         self.compiler.at(values, || {
-            Ok(work(&mut self.compiler.checked_types(values)?))
+            Ok(work(&mut self.compiler.types(values, Checked::Yes)?))
         })
     }
 

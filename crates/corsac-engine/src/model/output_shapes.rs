@@ -5,7 +5,7 @@ use std::fmt;
 use corsac_ir::{DType, Op};
 use corsac_ops::shape::Dim;
 
-use super::compile::Compiler;
+use super::compile::{Checked, Compiler};
 use super::tensor::TensorSpec;
 
 /// With more symbols than this, sizes are sums of them only: products take a set of types each.
@@ -106,7 +106,7 @@ pub(super) fn dynamic_outputs(compiler: &Compiler, least: &[TensorSpec]) -> Vec<
 
 /// The shapes of the tensors that the graph returns; `None` if it cannot be called so.
 fn shapes(compiler: &Compiler, values: &[usize]) -> Option<Vec<Vec<i64>>> {
-    let types = compiler.types(values).ok()?;
+    let types = compiler.types(values, Checked::No).ok()?;
     let graph = compiler.graph();
     let mut nodes = graph.nodes();
     let output = nodes.find(|&node| graph.node(node).op() == Op::Output)?;

@@ -193,7 +193,11 @@ fn compile_graph<'py>(
     strict: bool,
     precision: &str,
 ) -> PyResult<PyProgram> {
-    model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs, false)
+    model::PyNativeModel::new(graph, strict, precision, false, None)?.compile(
+        graph.py(),
+        inputs,
+        false,
+    )
 }
 
 /// The nodes of `graph` that the engine does not support, for tensors like `inputs`, with the
