@@ -65,7 +65,9 @@ class DynamicShapes:
     ranges: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, declared: Any, names: Sequence[str], inputs: Sequence[torch.Tensor]) -> DynamicShapes:
+    def of(
+        cls, declared: Any, names: Sequence[str], inputs: Sequence[torch.Tensor]
+    ) -> DynamicShapes:
         """Read ``dynamic_shapes``: by name or position of the input, or for each in order; then by dimension, or for each
         in order; then a name, a ``torch.export.Dim``, or None for a fixed size.
 

@@ -153,9 +153,7 @@ def _module(file: _core.ModelFile) -> CompiledGraph:
         sizes = _Sizes(file.text, file.inputs, file.weights, file.symbols, file.conditions)
     check = functools.partial(_check, file.inputs, sizes)
     capture = functools.partial(_itself, module)
-    return CompiledGraph(
-        module, capture, strict=False, any_rows=sizes is not None, check=check
-    )
+    return CompiledGraph(module, capture, strict=False, any_rows=sizes is not None, check=check)
 
 
 def _itself(module: Any) -> Any:

@@ -65,6 +65,11 @@ class PromisedSizes:
             (name, self._least(name) if least is None else least, most or self._most(name))
             for name, (least, most) in self._shapes.ranges.items()
         ]
+        for name, least, most in found:
+            if least == most and self._shapes.ranges[name] == (None, None):
+                # Others than the example's.
+                reason = self._reason(self._example | {name: least + 1})
+                raise CompileError(f"the model takes {name}={least} only: {reason}")
         for values in self._in_range(found):
             reason = self._reason(values)
             if reason is not None:
@@ -142,13 +147,8 @@ class PromisedSizes:
         that is declared."""
         least = {name: own for name, own, _ in found}
         yield least
-        other = {}
-        for number, (name, first, most) in enumerate(found):
-            value = self._example[name] + 1 + number
-            if most is not None and value > most:
-                value = max(first, min(most, self._example[name] - 1 - number))
-            other[name] = value
-        yield other
+        others = (self._other(found, more) for more in range(1, 9))
+        yield from itertools.islice((own for own in others if self._reason(own) is None), 1)
         for name, _, most in found:
             if most is None or self._shapes.ranges[name][1] is None:
                 continue
@@ -158,9 +158,22 @@ class PromisedSizes:
             if flops is not None and flops <= VERIFIED_FLOPS and elements <= VERIFIED_ELEMENTS:
                 yield values
 
+    def _other(self, found: Sequence[tuple[str, int, int | None]], more: int) -> Values:
+        """Values that are not the example's where their ranges have others, for each symbol by another number."""
+        values = {}
+        for number, (name, least, most) in enumerate(found, more):
+            value = self._example[name] + number
+            if most is not None and value > most:
+                value = max(least, min(most, self._example[name] - number))
+            values[name] = value
+        return values
+
     def _verify(self, values: Values) -> None:
         """Compare the graph with the model for these values."""
         sizes = ", ".join(f"{name}={value}" for name, value in values.items())
+        reason = self._reason(values)
+        if reason is not None:
+            raise CompileError(f"the model does not take all sizes that are declared: {reason}")
         found = self._results(values)
         if isinstance(found, Exception):
             text = str(found).strip().splitlines() or [""]
@@ -189,7 +202,11 @@ class PromisedSizes:
                 # Random values may be none that the model takes; it may raise anything.
                 error = error or raised
                 continue
-            return expected, tree_leaves(self._graph(*inputs))
+            try:
+                return expected, tree_leaves(self._graph(*inputs))
+            except Exception:
+                # It raises what the model does not.
+                return expected, []
         assert error is not None
         return error
 

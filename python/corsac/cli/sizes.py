@@ -75,7 +75,9 @@ def sized_inputs(
         shapes[number] = {dim: _dim(size, sizes) for dim, size in found.items()}
     for name in sizes:
         if name not in used:
-            raise Failure(f"--dynamic {name}: no --input has this size, as in --input {name},3,224,224")
+            raise Failure(
+                f"--dynamic {name}: no --input has this size, as in --input {name},3,224,224"
+            )
     return numbered, shapes
 
 

@@ -82,6 +82,7 @@ fn text_of(graph: &Graph, id: NodeId, depth: usize) -> String {
         "operator.mul" => "*",
         "operator.floordiv" => "//",
         "operator.mod" => "%",
+        "builtins.len" => return format!("len({})", argument(0)),
         "size" if node.op() == Op::CallMethod => {
             return format!("{}.shape[{}]", argument(0), argument(1));
         }
