@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +15,8 @@ from corsac import _core
 from corsac._engine.native_graph import CompileError
 from corsac._files.dynamic_shapes import DynamicShapes
 
-#: Largest number of sets of sizes for which types and conditions are checked.
-CHECKED = 64
+#: Largest number of sets of sizes for which types and conditions are checked; of more, a few are chosen.
+CHECKED, CHOSEN = 256, 32
 #: Largest size that is tried where no largest one is declared.
 TRIED = 2**20
 #: Floating-point operations, and elements of inputs, of a call up to which the largest declared sizes are verified with
@@ -128,15 +128,15 @@ class PromisedSizes:
         else:
             ends = [sorted({*own[:3], *own[-2:]}) for own in choices]
             chosen = random.Random(0)
-            some = (tuple(map(chosen.choice, choices)) for _ in range(CHECKED // 2))
-            each = itertools.islice(itertools.zip_longest(*ends), CHECKED)
+            some = (tuple(map(chosen.choice, choices)) for _ in range(CHOSEN))
+            each = itertools.islice(itertools.zip_longest(*ends), CHOSEN)
             lasts = tuple(own[-1] for own in choices)
             filled = (
                 tuple(last if own is None else own for own, last in zip(row, lasts, strict=True))
                 for row in each
             )
             corners = itertools.islice(
-                itertools.product(*((own[0], own[-1]) for own in ends)), CHECKED // 2
+                itertools.product(*((own[0], own[-1]) for own in ends)), CHOSEN
             )
             every = itertools.chain(corners, filled, some)
         for values in every:
