@@ -216,9 +216,21 @@ def test_sizes_in_constants_are_refused(path):
         assert not path.exists()
 
 
+def test_recurrent_layers_over_batches_and_times(path):
+    """They compare the shape of the state with a tuple."""
+    torch.manual_seed(0)
+    model = nn.LSTM(3, 4, batch_first=True).eval()
+    names = {"input": {0: "batch", 1: "time"}}
+    corsac.save(model, path, torch.randn(2, 5, 3), dynamic_shapes=names)
+    loaded, arrays = both(path)
+    assert arrays.sizes == {"batch": (1, None), "time": (1, None)}
+    for batch, length in ((1, 1), (20, 3), (3, 9)):
+        equal(model, loaded, arrays, torch.randn(batch, length, 3))
+
+
 def test_sizes_that_have_to_be_equal_need_one_name(path):
     def model(x, y):
-        return x + y if x.shape[0] == y.shape[0] else x
+        return x + y if x.shape == y.shape else x
 
     example = torch.randn(3, 2), torch.randn(3, 2)
     with pytest.raises(
