@@ -117,6 +117,22 @@ def test_arguments_of_all_kinds():
     )
 
 
+def test_shapes_that_are_compared():
+    """Element by element, up to the first that differ."""
+
+    def program(x, y):
+        if x.shape == (y.shape[0], 4) and y.shape != (1, x.shape[1]) and x.shape != (2, 2, 2):
+            return x + y
+        return x
+
+    shapes = {"x": [0], "y": [0]}
+    module = corsac.capture(program, X, torch.ones(len(X), 4), dynamic_shapes=shapes)
+    conditions = ["x.shape[0] == y.shape[0] is True", "y.shape[0] == 1 is False"]
+    assert [own for own in module.meta["conditions"] if own in conditions] == conditions
+    assert not any(f"== {len(X)} is" in own for own in module.meta["conditions"])
+    assert torch.equal(module(torch.ones(7, 4), torch.ones(7, 4)), torch.full((7, 4), 2.0))
+
+
 def test_sizes_that_are_dynamic():
     def program(x, y):
         return x.reshape(x.shape[0] * x.shape[1]) + y if x.shape[0] > 1 else y

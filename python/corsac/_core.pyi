@@ -536,24 +536,53 @@ class Matches:
         ...
 
 @final
+class ModelDraft:
+    """A model without its weights: the graph of `text`, in the lossless form, its inputs, the types of the tensors
+    that it names, the symbols among the sizes of its inputs, and the nodes that have to be true.
+    """
+    def __new__(cls, text: str, inputs: Any, weights: Any, symbols: Any, conditions: Any) -> ModelDraft: ...
+    def check(self, values: Any) -> Any:
+        """Floating-point operations of a call with these values of the symbols; None if it needs more memory than
+        files may ask for. Raises `ValueError` if the model does not take such sizes.
+        """
+        ...
+    def check_shapes(self, shapes: Any) -> Any:
+        """Checks that it takes inputs of these shapes, one for each; raises `ValueError` if not."""
+        ...
+
+@final
 class ModelFile:
     """A model file, read and checked."""
     def __new__(cls, path: Any) -> ModelFile: ...
     @property
+    def conditions(self) -> Any:
+        """The names of the nodes of the graph that have to be true."""
+        ...
+    @conditions.setter
+    def conditions(self, value: Any) -> None: ...
+    @property
     def inputs(self) -> Any:
-        """Its inputs: names, element types, sizes."""
+        """Its inputs: names, element types, sizes, which may be expressions of symbols."""
         ...
     @inputs.setter
     def inputs(self, value: Any) -> None: ...
     @property
     def outputs(self) -> Any:
-        """Its outputs: places in the result, element types, sizes."""
+        """Its outputs: places in the result, element types, sizes, which may be expressions of symbols, or `"?"`."""
         ...
     @outputs.setter
     def outputs(self, value: Any) -> None: ...
-    def program(self) -> Any:
-        """Its program, with packed weights."""
+    def program(self, shapes: Any) -> Any:
+        """Its program for inputs of these shapes, with packed weights. Raises `ValueError` if it does not take
+        them.
+        """
         ...
+    @property
+    def symbols(self) -> Any:
+        """The symbols among the sizes of its inputs: names, least and largest values."""
+        ...
+    @symbols.setter
+    def symbols(self, value: Any) -> None: ...
     @property
     def text(self) -> Any:
         """The graph, in the lossless form."""
@@ -640,7 +669,7 @@ class NativeModel:
 
     It uses the weights as they are when it is made, and the graph must not change.
     """
-    def __new__(cls, graph: Graph, *, strict: Any = False, precision: Any = "f32", after: Any = None) -> NativeModel: ...
+    def __new__(cls, graph: Graph, *, strict: Any = False, precision: Any = "f32", any_rows: Any = False, after: Any = None) -> NativeModel: ...
     def compile(self, inputs: Any, *, writes: Any = False) -> Any:
         """Compiles a program for tensors like `inputs`; numbers among them are compiled in. Raises the
         exceptions of `compile_graph`. With `writes` the program may write to its inputs: calls
@@ -2105,8 +2134,8 @@ def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: An
     """Writes a configuration from the parts that `read_config` returns, as lists, and the graph."""
     ...
 
-def write_model_file(path: Any, text: str, inputs: Any, weights: Any) -> Any:
-    """Writes a model file: the graph of `text`, in the lossless form, its inputs, and the tensors that
-    it names, with their bytes.
+def write_model_file(path: Any, text: str, inputs: Any, weights: Any, symbols: Any = ..., conditions: Any = ...) -> Any:
+    """Writes a model file: the graph of `text`, in the lossless form, its inputs, the tensors that it names, with
+    their bytes, the symbols among the sizes of inputs, and the nodes that have to be true.
     """
     ...

@@ -98,3 +98,51 @@ def test_help_and_errors_are_the_native_program_s(saved, capfd):
     assert "nothing.safetensors" in capfd.readouterr().err
     assert main(["save", "net.py:Net", "--input", "5,4", "--out", "x.safetensors"]) == 2
     assert "the model cannot be saved: " in capfd.readouterr().err
+
+
+def test_a_model_with_named_sizes(capfd):
+    words = ["save", "net.py:Net", "--out", "sized.safetensors"]
+    assert main([*words, "--input", "batch,3", "--dynamic", "batch=1..64"]) == 0
+    assert capfd.readouterr().out.startswith("sized.safetensors: ")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+    for size in (1, 9):
+        numpy.save("x.npy", numpy.ones((size, 3), numpy.float32))
+        assert main(["run", "sized.safetensors", "--input", "x.npy", "--output", "y.npy"]) == 0
+        assert capfd.readouterr().out.strip() == f"output: float32[{size}, 4] -> y.npy"
+        with torch.no_grad():
+            expected = model(torch.ones(size, 3))
+        torch.testing.assert_close(torch.from_numpy(numpy.load("y.npy")), expected)
+    numpy.save("x.npy", numpy.ones((65, 3), numpy.float32))
+    assert main(["run", "sized.safetensors", "--input", "x.npy"]) == 2
+    assert "input input, dimension 0: batch: 65 is more than 64" in capfd.readouterr().err
+    assert main(["bench", "sized.safetensors", "--repeat", "2"]) == 2
+    assert "size batch: a value is missing (batch=1..64)" in capfd.readouterr().err
+    assert main(["bench", "sized.safetensors", "--repeat", "2", "--size", "batch=8"]) == 0
+    capfd.readouterr()
+    assert main(["ops", "sized.safetensors", "--json", "--size", "batch=5"]) == 0
+    assert json.loads(capfd.readouterr().out)["nodes"][0]["flops"] == 5 * 4 * 3 * 2
+    assert main(["show", "sized.safetensors"]) == 0
+    assert capfd.readouterr().out.startswith("# input: float32[batch, 3]; batch=1..64, here 1\n")
+    assert main(["show", "sized.safetensors", "--json"]) == 0
+    shown = json.loads(capfd.readouterr().out)
+    assert shown["inputs"][0]["shape"] == ["batch", 3]
+    assert shown["outputs"][0]["shape"] == ["batch", 4]
+    assert shown["sizes"] == [{"name": "batch", "least": 1, "most": 64, "shown": 1}]
+    assert main(["code", "sized.safetensors"]) == 0
+    assert main(["save", "sized.safetensors", "--out", "fixed.safetensors"]) == 0
+
+
+def test_named_sizes_that_make_no_sense_are_errors(capfd):
+    words = ["save", "net.py:Net", "--out", "sized.safetensors", "--input"]
+    cases = [
+        (["batch,3"], "batch is no number; --dynamic batch=1..64 makes it"),
+        (["batch,3", "--dynamic", "batch=64..1"], "64 is more than 1"),
+        (["batch,3", "--dynamic", "batch=x"], "expected a name with a range"),
+        (["2,3", "--dynamic", "batch=1..64"], "no --input has this size"),
+        (["batch,3", "--dynamic", "batch", "--dynamic", "batch=1..2"], "has a range already"),
+        (["5,width", "--dynamic", "width=1..64"], "cannot be multiplied"),
+    ]
+    for more, text in cases:
+        assert main([*words, *more]) == 2
+        assert text in capfd.readouterr().err, text

@@ -229,8 +229,7 @@ typedef struct corsac_spec {
    */
   int32_t rank;
   /**
-   * The sizes, outermost dimension first. This version makes none that is negative; -1 is kept
-   * for a size that each call chooses.
+   * The sizes, outermost dimension first; -1 for a size that differs between calls.
    */
   const int64_t *shape;
 } corsac_spec;
@@ -319,7 +318,7 @@ size_t corsac_dtype_size_bytes(int32_t dtype);
  *
  * All of the file is checked, and nothing in it is executed: it may come from anywhere. On success
  * `*model` is the caller's to free with corsac_model_free; on failure it is null. The file is not used after the
- * call.
+ * call, unless sizes of inputs differ between calls: then it is kept open.
  */
 corsac_status corsac_model_load(const char *path,
                                 const struct corsac_options *options,

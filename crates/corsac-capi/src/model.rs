@@ -22,14 +22,14 @@ pub struct ModelHandle {
 
 impl ModelHandle {
     fn new(file: ModelFile, options: &Options) -> Result<Self, Error> {
-        let weights = Specs::new(file.weights())?;
+        let weights = Specs::of_tensors(file.weights())?;
         let mut model = Model::from_file(file)?;
         if options.threads > 0 {
             model = model.with_threads(options.threads);
         }
         Ok(Self {
-            inputs: Specs::new(model.inputs())?,
-            outputs: Specs::new(model.outputs())?,
+            inputs: Specs::of_inputs(model.signature().inputs())?,
+            outputs: Specs::of_outputs(&model.dynamic_outputs())?,
             weights,
             model,
         })
@@ -44,7 +44,7 @@ impl ModelHandle {
 ///
 /// All of the file is checked, and nothing in it is executed: it may come from anywhere. On success
 /// `*model` is the caller's to free with corsac_model_free; on failure it is null. The file is not used after the
-/// call.
+/// call, unless sizes of inputs differ between calls: then it is kept open.
 ///
 /// # Safety
 /// Pointers are null or point to what is described here.

@@ -1,6 +1,8 @@
 //! Runs of models.
 
-use corsac_engine::{Data, DataMut, Elements, Model, ModelError, RunError, TensorSpec};
+use std::sync::Arc;
+
+use corsac_engine::{Data, DataMut, Elements, Model, RunError, Specialisation, TensorSpec};
 
 use crate::border::{ErrorHandle, call};
 use crate::error::{Error, Fault, Status};
@@ -47,14 +49,15 @@ pub unsafe extern "C" fn corsac_model_run(
             // SAFETY: as above.
             places.push(unsafe { Place::new(place, "outputs") }?);
         }
-        let specs = model.model().outputs().iter().enumerate();
+        let sizes = specialised(model.model(), &inputs)?;
+        let specs = sizes.outputs().iter().enumerate();
         let tensors = specs.map(|(number, spec)| TensorHandle::zeros(number, spec));
         let tensors: Vec<TensorHandle> = tensors.collect::<Result<_, _>>()?;
         let views: Vec<View> = tensors.iter().map(|tensor| *tensor.view()).collect();
         // SAFETY: these are views of new tensors.
         let results = unsafe { View::all(&views, "output") }?;
         // SAFETY: as above, and the inputs are as the contract of this function says.
-        unsafe { run_into(model.model(), &inputs, &results) }?;
+        unsafe { run_into(model.model(), &sizes, &inputs, &results) }?;
         for (place, tensor) in places.iter().zip(tensors) {
             place.give(tensor);
         }
@@ -92,7 +95,8 @@ pub unsafe extern "C" fn corsac_model_run_into(
             let (model, inputs) = checked(model, inputs, input_count, output_count)?;
             let outputs = items(outputs, output_count, "outputs")?;
             let outputs = View::all(outputs, "output")?;
-            run_into(model.model(), &inputs, &outputs)
+            let sizes = specialised(model.model(), &inputs)?;
+            run_into(model.model(), &sizes, &inputs, &outputs)
         }
     };
     // SAFETY: by the contract of this function.
@@ -126,21 +130,25 @@ unsafe fn checked<'a>(
     Ok((handle, inputs))
 }
 
-/// Runs `model`, after all is checked.
+/// The model for the sizes of `inputs`.
+fn specialised(model: &Model, inputs: &[Strided<'_>]) -> Result<Arc<Specialisation>, Error> {
+    let given = inputs
+        .iter()
+        .map(|input| (input.layout().dtype(), input.layout().shape()));
+    Ok(model.specialise_for_types(&given.collect::<Vec<_>>())?)
+}
+
+/// Runs `model` for `sizes`, which are those of `inputs`, after all is checked.
 ///
 /// # Safety
 /// Nobody uses the memory of `outputs` otherwise.
 unsafe fn run_into(
     model: &Model,
+    sizes: &Specialisation,
     inputs: &[Strided<'_>],
     outputs: &[Strided<'_>],
 ) -> Result<(), Error> {
-    for (spec, input) in model.inputs().iter().zip(inputs) {
-        if let Some((expected, got)) = other_spec(spec, input) {
-            return Err(ModelError::Input { expected, got }.into());
-        }
-    }
-    check_outputs(model, outputs)?;
+    check_outputs(sizes, outputs)?;
     let in_place: Vec<Option<Data<'_>>> = inputs.iter().map(Strided::data).collect();
     let mut copies: Vec<Option<Elements>> = Vec::new();
     for (input, data) in inputs.iter().zip(&in_place) {
@@ -154,7 +162,7 @@ unsafe fn run_into(
     // Results that cannot be written where they belong, or not yet.
     let mut staged: Vec<Option<Elements>> = Vec::new();
     let mut direct: Vec<Option<DataMut<'_>>> = Vec::new();
-    let program = model.executable().program();
+    let program = sizes.executable().program();
     for (output, value) in outputs.iter().zip(program.outputs()) {
         let is_shared = inputs.iter().any(|input| input.meets(output));
         // SAFETY: `check_outputs` has found that it can be written to and meets no other output. It
@@ -171,7 +179,7 @@ unsafe fn run_into(
     let mut places: Vec<DataMut<'_>> = places
         .filter_map(|(place, copy)| place.or_else(|| copy.as_mut().map(Elements::all_mut)))
         .collect();
-    model.run_into(&data, &mut places)?;
+    model.run_specialised(sizes, &data, &mut places)?;
     for (output, elements) in outputs.iter().zip(&staged) {
         if let Some(elements) = elements {
             // SAFETY: as above, and inputs are no longer used.
@@ -198,8 +206,8 @@ fn other_spec(
     Some((Box::new(spec.clone()), Box::new(got)))
 }
 
-fn check_outputs(model: &Model, outputs: &[Strided<'_>]) -> Result<(), Error> {
-    for (number, (spec, output)) in model.outputs().iter().zip(outputs).enumerate() {
+fn check_outputs(sizes: &Specialisation, outputs: &[Strided<'_>]) -> Result<(), Error> {
+    for (number, (spec, output)) in sizes.outputs().iter().zip(outputs).enumerate() {
         if let Some((expected, got)) = other_spec(spec, output) {
             return Err(Error::Output { expected, got });
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-use corsac_engine::TensorSpec;
+use corsac_engine::{DType, InputSpec, OutputSpec, Size, TensorSpec};
 
 use crate::dtype::Dtype;
 use crate::error::Error;
@@ -17,8 +17,7 @@ pub struct Spec {
     pub dtype: i32,
     /// Number of dimensions.
     pub rank: i32,
-    /// The sizes, outermost dimension first. This version makes none that is negative; -1 is kept
-    /// for a size that each call chooses.
+    /// The sizes, outermost dimension first; -1 for a size that differs between calls.
     pub shape: *const i64,
 }
 
@@ -30,17 +29,43 @@ pub(crate) struct Specs {
     _shapes: Vec<Vec<i64>>,
 }
 
+/// A name, a type, and sizes, of which `None` differs between calls.
+type Parts = (String, DType, Vec<Option<usize>>);
+
 impl Specs {
-    pub(crate) fn new<'a>(specs: impl IntoIterator<Item = &'a TensorSpec>) -> Result<Self, Error> {
+    pub(crate) fn of_tensors<'a>(
+        specs: impl IntoIterator<Item = &'a TensorSpec>,
+    ) -> Result<Self, Error> {
+        let specs = specs.into_iter();
+        Self::new(specs.map(|spec| {
+            let shape = spec.shape.iter().map(|&size| Some(size));
+            (spec.name.clone(), spec.dtype, shape.collect())
+        }))
+    }
+
+    pub(crate) fn of_inputs(specs: &[InputSpec]) -> Result<Self, Error> {
+        Self::new(specs.iter().map(|spec| {
+            let shape = spec.shape.iter().map(Size::fixed);
+            (spec.name.clone(), spec.dtype, shape.collect())
+        }))
+    }
+
+    pub(crate) fn of_outputs(specs: &[OutputSpec]) -> Result<Self, Error> {
+        Self::new(
+            specs
+                .iter()
+                .map(|spec| (spec.name.clone(), spec.dtype, spec.fixed_sizes())),
+        )
+    }
+
+    fn new(specs: impl IntoIterator<Item = Parts>) -> Result<Self, Error> {
         let (mut dtypes, mut names, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
-        for spec in specs {
-            let zero = |_| Error::ZeroInName {
-                name: spec.name.clone(),
-            };
-            names.push(CString::new(&*spec.name).map_err(zero)?);
-            let size = |&size| i64::try_from(size).unwrap_or(i64::MAX);
-            shapes.push(spec.shape.iter().map(size).collect::<Vec<i64>>());
-            dtypes.push(Dtype::of(spec.dtype) as i32);
+        for (name, dtype, shape) in specs {
+            let number = |size| i64::try_from(size).unwrap_or(i64::MAX);
+            let sizes = shape.into_iter().map(|size| size.map_or(-1, number));
+            shapes.push(sizes.collect::<Vec<i64>>());
+            names.push(CString::new(&*name).map_err(|_| Error::ZeroInName { name })?);
+            dtypes.push(Dtype::of(dtype) as i32);
         }
         // The addresses are taken where names and shapes stay.
         let parts = dtypes.into_iter().zip(names.iter().zip(&shapes));

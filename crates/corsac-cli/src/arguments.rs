@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use corsac_engine::{MOST_THREADS, Model, ModelFile, Precision, parse_threads, threads_setting};
+use corsac_engine::{
+    MOST_THREADS, Model, ModelFile, Precision, Signature, SizeValues, parse_threads,
+    threads_setting,
+};
 
 use crate::failure::Failure;
 
@@ -28,7 +31,10 @@ pub(crate) enum Command {
     )]
     Run(RunOptions),
     /// Measure how long a model takes
-    #[command(after_help = "example:\n  corsac bench resnet50.safetensors --threads 2 --repeat 50")]
+    #[command(
+        after_help = "examples:\n  corsac bench resnet50.safetensors --threads 2 --repeat 50\n  \
+        corsac bench bert.safetensors --size batch=8 --size length=128"
+    )]
     Bench(BenchOptions),
     /// Print the graph of a model
     #[command(after_help = "example:\n  corsac show resnet50.safetensors --format code")]
@@ -126,6 +132,34 @@ impl ModelArgument {
     }
 }
 
+/// Sizes of a model whose sizes are symbols.
+#[derive(Args, Debug)]
+pub(crate) struct SizeArgument {
+    /// A size of the model, where its sizes are names: batch=8; once per name
+    #[arg(long, value_name = "NAME=N", value_parser = size)]
+    pub(crate) size: Vec<(String, usize)>,
+}
+
+impl SizeArgument {
+    /// The sizes, by name.
+    pub(crate) fn named(&self) -> Vec<(&str, usize)> {
+        let named = self.size.iter();
+        named.map(|(name, size)| (&**name, *size)).collect()
+    }
+
+    /// The values of the symbols of a model.
+    pub(crate) fn values(&self, signature: &Signature) -> Result<SizeValues, Failure> {
+        let values = signature.values(&self.named());
+        values.map_err(|error| Failure::Usage(format!("{error} (--size NAME=N)")))
+    }
+}
+
+fn size(text: &str) -> Result<(String, usize), String> {
+    let parts = text.split_once('=');
+    let parts = parts.and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
+    parts.ok_or_else(|| "a name and a number are needed, such as batch=8".to_owned())
+}
+
 impl PrecisionName {
     pub(crate) fn precision(self) -> Precision {
         match self {
@@ -181,8 +215,10 @@ pub(crate) struct BenchOptions {
     #[command(flatten)]
     pub(crate) model: ModelArgument,
     /// An input: a *.npy file, as for run (made-up numbers)
-    #[arg(long, value_name = "[NAME=]FILE")]
+    #[arg(long, value_name = "[NAME=]FILE", conflicts_with = "size")]
     pub(crate) input: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sizes: SizeArgument,
     /// Number of calls that are timed, after three that are not
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     pub(crate) repeat: usize,
@@ -202,6 +238,8 @@ pub(crate) struct BenchOptions {
 pub(crate) struct ShowOptions {
     #[command(flatten)]
     pub(crate) model: ModelArgument,
+    #[command(flatten)]
+    pub(crate) sizes: SizeArgument,
     /// Form of the output
     #[arg(long, value_enum, default_value = "graph")]
     pub(crate) format: Format,
@@ -233,6 +271,8 @@ pub(crate) enum Format {
 pub(crate) struct OpsOptions {
     #[command(flatten)]
     pub(crate) model: ModelArgument,
+    #[command(flatten)]
+    pub(crate) sizes: SizeArgument,
     /// Print JSON, for programs to read
     #[arg(long)]
     pub(crate) json: bool,

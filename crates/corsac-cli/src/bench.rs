@@ -20,10 +20,15 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     let start = Instant::now();
     let model = options.model.load(options.precision, options.threads)?;
     let load = start.elapsed();
-    let inputs = match options.input.is_empty() {
-        true => model.inputs().iter().filter_map(made_up).collect(),
+    let inputs: Vec<Tensor> = match options.input.is_empty() {
+        true => {
+            let values = options.sizes.values(model.signature())?;
+            let specs = model.signature().specs_at(&values).map_err(&failed)?;
+            specs.iter().filter_map(made_up).collect()
+        }
         false => crate::run::inputs(&model, &options.input)?,
     };
+    let sized = model.specialise_for(&inputs).map_err(&failed)?;
     let call = || -> Result<Duration, Failure> {
         let start = Instant::now();
         model.run(&inputs).map_err(&failed)?;
@@ -41,7 +46,7 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     let (least, most) = (times[0], times[times.len() - 1]);
     let median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2;
     let precision = options.precision.precision().effective();
-    let arena = model.executable().plan().size_bytes();
+    let arena = sized.executable().plan().size_bytes();
     if options.json {
         let report = json!({
             "model": path.display().to_string(),

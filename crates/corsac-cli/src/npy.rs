@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use corsac_engine::{DType, Elements, Tensor, TensorSpec};
+use corsac_engine::{DType, Elements, InputSpec, Size, Tensor};
 use half::f16;
 use npyz::{NpyFile, Order, WriterBuilder};
 
@@ -17,9 +17,13 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const HEADER: usize = 4096;
 
 /// Reads the array in the file at `path`, as an input that fits `spec`.
-pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
+pub(crate) fn read(path: &Path, spec: &InputSpec) -> Result<Tensor, Failure> {
     let wrong = |reason: String| Failure::array(path, reason);
     let file = File::open(path).map_err(|error| Failure::array(path, error))?;
+    let bytes = file
+        .metadata()
+        .map_err(|error| Failure::array(path, error))?
+        .len();
     let mut reader = BufReader::new(file);
     // Headers are nested text: a hostile one is rejected before it is parsed.
     let head = head(&mut reader).map_err(|error| Failure::array(path, error))?;
@@ -37,13 +41,23 @@ pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
     let array = catch_unwind(AssertUnwindSafe(|| NpyFile::new(whole)));
     let array = array.map_err(|_| wrong("the shape cannot be".to_owned()))?;
     let array = array.map_err(|error| wrong(error.to_string().replace('\n', " ")))?;
-    let shape: Vec<u64> = spec.shape.iter().map(|&size| size as u64).collect();
-    if array.shape() != shape {
+    let is_own = |(size, &given): (&Size, &u64)| match size {
+        Size::Fixed(size) => *size as u64 == given,
+        Size::Symbolic { .. } => true,
+    };
+    let shape = array.shape();
+    let count = shape
+        .iter()
+        .try_fold(1_u64, |count, &size| count.checked_mul(size));
+    if shape.len() != spec.shape.len() || !spec.shape.iter().zip(shape).all(is_own) {
         return Err(wrong(format!(
-            "the shape is {:?}, and {spec} is needed",
-            array.shape()
+            "the shape is {shape:?}, and {spec} is needed"
         )));
     }
+    if count.is_none_or(|count| count > bytes) {
+        return Err(wrong("it is not whole".to_owned()));
+    }
+    let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
     let elements: Elements = match spec.dtype {
         // numpy has no bfloat16.
         DType::Float32 | DType::BFloat16 => numbers::<f32, _>(path, spec, array)?.into(),
@@ -57,7 +71,7 @@ pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
         DType::Bool => numbers::<bool, _>(path, spec, array)?.into(),
         dtype => return Err(wrong(format!("arrays of {dtype} are not read"))),
     };
-    let tensor = Tensor::new(spec.shape.clone(), elements);
+    let tensor = Tensor::new(shape, elements);
     let tensor = tensor.and_then(|tensor| tensor.with_dtype(spec.dtype));
     tensor.map_err(|error| wrong(error.to_string()))
 }
@@ -74,11 +88,12 @@ where
 /// The numbers of an array, row by row.
 fn numbers<T: npyz::Deserialize + Copy, R: Read>(
     path: &Path,
-    spec: &TensorSpec,
+    spec: &InputSpec,
     array: NpyFile<R>,
 ) -> Result<Vec<T>, Failure> {
     let wrong = |reason: String| Failure::array(path, reason);
     let order = array.order();
+    let shape: Vec<usize> = array.shape().iter().map(|&size| size as usize).collect();
     let dtype = array.dtype().descr();
     let held = match spec.dtype {
         DType::BFloat16 => ", as '<f4'",
@@ -94,7 +109,7 @@ fn numbers<T: npyz::Deserialize + Copy, R: Read>(
     let numbers = numbers.map_err(|_| wrong("it is not whole".to_owned()))?;
     Ok(match order {
         Order::C => numbers,
-        Order::Fortran => row_by_row(&numbers, &spec.shape),
+        Order::Fortran => row_by_row(&numbers, &shape),
     })
 }
 

@@ -37,7 +37,8 @@ impl Row {
 pub(crate) fn run(options: &OpsOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let file = options.model.open()?;
     let graph = file.graph();
-    let counted = file.with_types(|types| {
+    let values = options.sizes.values(file.signature())?;
+    let counted = file.with_types(&values, |types| {
         let calls = graph.nodes().filter(|&node| {
             let op = graph.node(node).op();
             matches!(op, Op::CallFunction | Op::CallMethod | Op::CallModule)

@@ -15,7 +15,10 @@ use crate::npy;
 pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let model = options.model.load(options.precision, options.threads)?;
     let inputs = inputs(&model, &options.input)?;
-    let wanted = placed("result", model.outputs(), &options.output)?;
+    let outputs = model.dynamic_outputs();
+    let names: Vec<&str> = outputs.iter().map(|spec| &*spec.name).collect();
+    let shown = || listed(outputs.iter());
+    let wanted = placed("result", &names, shown, &options.output)?;
     for path in wanted.iter().flatten() {
         if path.extension().is_none_or(|suffix| suffix != "npy") {
             let path = path.display();
@@ -30,7 +33,12 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
         .map_err(Failure::model(&options.model.path))?;
     let seconds = start.elapsed().as_secs_f64();
     let mut rows = Vec::new();
-    for ((spec, tensor), path) in model.outputs().iter().zip(&results).zip(wanted) {
+    for ((name, tensor), path) in names.iter().zip(&results).zip(wanted) {
+        let spec = TensorSpec {
+            name: (*name).to_owned(),
+            dtype: tensor.dtype(),
+            shape: tensor.shape().to_vec(),
+        };
         if let Some(path) = &path {
             npy::write(path, tensor)?;
         }
@@ -83,8 +91,10 @@ fn listed(elements: impl Iterator<Item = impl ToString>) -> String {
 
 /// Reads the inputs of `model` from files.
 pub(crate) fn inputs(model: &Model, given: &[String]) -> Result<Vec<Tensor>, Failure> {
-    let paths = placed("input", model.inputs(), given)?;
-    let all = model.inputs().iter().zip(paths);
+    let inputs = model.signature().inputs();
+    let names: Vec<&str> = inputs.iter().map(|spec| &*spec.name).collect();
+    let paths = placed("input", &names, || listed(inputs.iter()), given)?;
+    let all = inputs.iter().zip(paths);
     all.map(|(spec, path)| match path {
         Some(path) => npy::read(&path, spec),
         None => Err(Failure::Usage(format!(
@@ -98,13 +108,14 @@ pub(crate) fn inputs(model: &Model, given: &[String]) -> Result<Vec<Tensor>, Fai
 /// The file that belongs to each tensor: `name=file`, or in order.
 fn placed(
     what: &str,
-    specs: &[TensorSpec],
+    names: &[&str],
+    shown: impl Fn() -> String,
     given: &[String],
 ) -> Result<Vec<Option<PathBuf>>, Failure> {
-    let mut placed = vec![None; specs.len()];
+    let mut placed = vec![None; names.len()];
     for text in given {
         let named = text.split_once('=').and_then(|(name, path)| {
-            let at = specs.iter().position(|spec| spec.name == name)?;
+            let at = names.iter().position(|own| *own == name)?;
             Some((at, path))
         });
         if named.is_none()
@@ -114,7 +125,7 @@ fn placed(
         {
             return Err(Failure::Usage(format!(
                 "the model has no {what} {name}: its {what}s are {}",
-                listed(specs.iter())
+                shown()
             )));
         }
         let free = placed.iter().position(Option::is_none);
@@ -124,12 +135,12 @@ fn placed(
             (None, None) => {
                 return Err(Failure::Usage(format!(
                     "{text} is one {what} too many: the model has {}",
-                    listed(specs.iter())
+                    shown()
                 )));
             }
         };
         if placed[at].replace(PathBuf::from(path)).is_some() {
-            let name = &specs[at].name;
+            let name = names[at];
             return Err(Failure::Usage(format!("the {what} {name} is given twice")));
         }
     }

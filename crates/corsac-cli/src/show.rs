@@ -3,8 +3,9 @@
 use std::io::Write;
 
 use corsac_codegen::{NamedHost, Options, python_code};
-use corsac_engine::{ModelFile, TensorSpec};
+use corsac_engine::{InputSpec, ModelFile, OutputSpec, Size, TensorSpec};
 use corsac_ir::{NoHost, Op};
+use corsac_ops::shape::Dim;
 use serde_json::{Value as Json, json};
 
 use crate::arguments::{Format, ShowOptions};
@@ -14,8 +15,13 @@ use crate::failure::Failure;
 pub(crate) fn run(options: &ShowOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let file = options.model.open()?;
     let graph = file.graph();
+    let signature = file.signature();
+    let values = match options.sizes.size.is_empty() {
+        true => signature.least(),
+        false => options.sizes.values(signature)?,
+    };
     if options.json {
-        writeln!(out, "{:#}", described(&file, options)?)?;
+        writeln!(out, "{:#}", described(&file, &values, options)?)?;
         return Ok(());
     }
     let format = match options.lossless {
@@ -23,28 +29,49 @@ pub(crate) fn run(options: &ShowOptions, out: &mut dyn Write) -> Result<(), Fail
         false => options.format,
     };
     match format {
-        Format::Graph => annotated(&file, options, out)?,
+        Format::Graph => annotated(&file, &values, options, out)?,
         Format::Table => writeln!(out, "{}", graph.to_table(&NoHost))?,
         Format::Code => {
             let code = python_code(graph, &Options::default(), &NamedHost::new(graph));
             let code = code.map_err(|error| Failure::array(&options.model.path, error))?;
             writeln!(out, "{}", code.src.trim())?;
         }
-        Format::Program => write!(out, "{}", file.program())?,
+        Format::Program => {
+            let program = file.program_for(&values);
+            write!(
+                out,
+                "{}",
+                program.map_err(Failure::model(&options.model.path))?
+            )?;
+        }
         Format::Lossless => write!(out, "{}", graph.to_lossless())?,
     }
     Ok(())
 }
 
-fn annotated(file: &ModelFile, options: &ShowOptions, out: &mut dyn Write) -> Result<(), Failure> {
+fn annotated(
+    file: &ModelFile,
+    values: &[usize],
+    options: &ShowOptions,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let graph = file.graph();
-    let types = file.with_types(|types| {
+    let types = file.with_types(values, |types| {
         let nodes = graph.nodes();
         nodes
             .map(|node| types.value(node).to_string())
             .collect::<Vec<_>>()
     });
     let types = types.map_err(Failure::model(&options.model.path))?;
+    let signature = file.signature();
+    if signature.is_dynamic() {
+        let inputs: Vec<String> = signature.inputs().iter().map(ToString::to_string).collect();
+        let symbols = signature.symbols().iter().zip(values);
+        let symbols: Vec<String> = symbols
+            .map(|(symbol, value)| format!("{symbol}, here {value}"))
+            .collect();
+        writeln!(out, "# {}; {}", inputs.join(", "), symbols.join("; "))?;
+    }
     writeln!(out, "graph():")?;
     for (node, ty) in graph.nodes().zip(types) {
         let line = graph.format_node(node, &NoHost);
@@ -56,10 +83,19 @@ fn annotated(file: &ModelFile, options: &ShowOptions, out: &mut dyn Write) -> Re
     Ok(())
 }
 
-fn described(file: &ModelFile, options: &ShowOptions) -> Result<Json, Failure> {
+fn described(file: &ModelFile, values: &[usize], options: &ShowOptions) -> Result<Json, Failure> {
     let graph = file.graph();
     let spec = |spec: &TensorSpec| json!({"name": spec.name, "dtype": spec.dtype.name(), "shape": spec.shape});
-    let nodes = file.with_types(|types| {
+    let input = |spec: &InputSpec| {
+        json!({"name": spec.name, "dtype": spec.dtype.name(),
+        "shape": spec.shape.iter().map(size).collect::<Vec<_>>()})
+    };
+    let output = |spec: &OutputSpec| {
+        json!({"name": spec.name, "dtype": spec.dtype.name(),
+        "shape": spec.shape.iter().map(output_size).collect::<Vec<_>>()})
+    };
+    let signature = file.signature();
+    let nodes = file.with_types(values, |types| {
         let node = |id| {
             let node = graph.node(id);
             json!({
@@ -73,10 +109,34 @@ fn described(file: &ModelFile, options: &ShowOptions) -> Result<Json, Failure> {
         graph.nodes().map(node).collect::<Vec<Json>>()
     });
     let nodes = nodes.map_err(Failure::model(&options.model.path))?;
-    Ok(json!({
-        "inputs": file.inputs().iter().map(spec).collect::<Vec<_>>(),
-        "outputs": file.outputs().iter().map(spec).collect::<Vec<_>>(),
+    let mut described = json!({
+        "inputs": signature.inputs().iter().map(input).collect::<Vec<_>>(),
+        "outputs": file.dynamic_outputs().iter().map(output).collect::<Vec<_>>(),
         "weights": file.weights().map(spec).collect::<Vec<_>>(),
         "nodes": nodes,
-    }))
+    });
+    if signature.is_dynamic() {
+        let symbols = signature.symbols().iter().zip(values);
+        let symbols = symbols.map(|(symbol, value)| {
+            json!({"name": symbol.name, "least": symbol.least, "most": symbol.most, "shown": value})
+        });
+        described["sizes"] = symbols.collect();
+    }
+    Ok(described)
+}
+
+/// A size in JSON: a number, or an expression of a symbol.
+fn size(size: &Size) -> Json {
+    match size {
+        Size::Fixed(size) => json!(size),
+        Size::Symbolic { .. } => json!(size.to_string()),
+    }
+}
+
+/// The same for an output; null if it is not known.
+fn output_size(dim: &Option<Dim>) -> Json {
+    match dim {
+        Some(Dim::Known(size)) => json!(size),
+        dim => json!(dim.as_ref().map(Dim::to_string)),
+    }
 }

@@ -8,7 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use corsac_engine::{DType, Precision, TensorSpec, write_model};
+use corsac_engine::{
+    DType, InputSpec, Precision, Signature, Size, SizeSymbol, TensorSpec, write_dynamic_model,
+    write_model,
+};
 use corsac_ir::Graph;
 use tempfile::TempDir;
 
@@ -326,6 +329,95 @@ fn errors_are_one_line() {
         text += &format!("$ corsac {line}\n  {}\n", folder.refusal(line));
     }
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn sizes_may_be_names() {
+    let folder = Folder::new();
+    let graph = Graph::parse(
+        "graph v1:
+        %x = placeholder[target=x]
+        %y = call_method[target=relu](args = (%x,), kwargs = {})
+        %output = output[target=output](args = (%y,), kwargs = {})",
+    );
+    let input = InputSpec {
+        name: "x".to_owned(),
+        dtype: DType::Float32,
+        shape: vec!["batch".parse().unwrap(), Size::Fixed(3)],
+    };
+    let symbol = SizeSymbol {
+        name: "batch".to_owned(),
+        least: 1,
+        most: Some(8),
+    };
+    let signature = Signature::new(vec![input], vec![symbol], Vec::new()).unwrap();
+    let path = folder.path("sized.safetensors");
+    write_dynamic_model(path, &graph.unwrap(), &signature, &[]).unwrap();
+    let out = folder.out("run @sized.safetensors --input @x.npy");
+    assert!(out.starts_with("output: float32[2, 3] = [1, 2,"), "{out}");
+    let out = folder.out("show @sized.safetensors --size batch=4");
+    assert_eq!(
+        out.lines().next(),
+        Some("# x: float32[batch, 3]; batch=1..8, here 4")
+    );
+    assert!(out.contains("float32[4, 3]"), "{out}");
+    let out = folder.out("bench @sized.safetensors --size batch=4 --repeat 1");
+    assert!(out.contains("1 calls on"), "{out}");
+    for (line, error) in [
+        (
+            "bench @sized.safetensors",
+            "size batch: a value is missing (batch=1..8)",
+        ),
+        (
+            "ops @sized.safetensors --size batch=9",
+            "size batch: 9 is more than 8",
+        ),
+        (
+            "show @sized.safetensors --size n=1",
+            "it is no size of the model",
+        ),
+        (
+            "ops @net.safetensors --size n=1",
+            "all sizes of the model are numbers",
+        ),
+        (
+            "run @net.safetensors",
+            "the input x: float32[2, 3] is missing",
+        ),
+        (
+            "run @sized.safetensors",
+            "the input x: float32[batch, 3] is missing",
+        ),
+    ] {
+        let text = folder.refusal(line);
+        assert!(text.contains(error), "{line}: {text}");
+    }
+    let nine = vec![0; 9 * 3 * 4];
+    std::fs::write(folder.path("9.npy"), npy("<f4", "False", "(9, 3)", &nine)).unwrap();
+    std::fs::write(
+        folder.path("2.npy"),
+        npy("<f4", "False", "(2, 2)", &nine[..16]),
+    )
+    .unwrap();
+    std::fs::write(
+        folder.path("large.npy"),
+        npy("<f4", "False", "(4000000000000, 3)", &nine),
+    )
+    .unwrap();
+    for (file, error) in [
+        ("9", "input x, dimension 0: batch: 9 is more than 8"),
+        (
+            "2",
+            "the shape is [2, 2], and x: float32[batch, 3] is needed",
+        ),
+        ("large", "it is not whole"),
+    ] {
+        let text = folder.refusal(&format!("run @sized.safetensors --input @{file}.npy"));
+        assert!(text.contains(error), "{file}: {text}");
+    }
+    let (code, _, text) = folder.corsac("bench @sized.safetensors --size batch");
+    assert_eq!(code, 2);
+    assert!(text.contains("a name and a number are needed"), "{text}");
 }
 
 fn program() -> Command {

@@ -38,8 +38,10 @@ pub use lower::{
     DTYPES, LowerError, lower, lower_with_writes, lowered_operators, same_input, unsupported,
 };
 pub use model::{
-    Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
-    without_panic, write_model,
+    InputSpec, Limits, MOST_SIZES, Model, ModelDraft, ModelError, ModelErrorKind, ModelFile,
+    OutputSpec, Signature, Size, SizeCache, SizeSymbol, SizeValues, Specialisation, Tensor,
+    TensorSpec, VERSION, dynamic_model_bytes, model_bytes, without_panic, write_dynamic_model,
+    write_model,
 };
 pub use optimise::optimise;
 pub use plan::Plan;

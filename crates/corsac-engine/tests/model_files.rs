@@ -239,9 +239,9 @@ fn files_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"1\"",
-            "\"corsac.format\":\"3\"",
+            "\"corsac.format\":\"4\"",
             Version,
-            "version 3 of the format, and this program reads versions 1 to 2",
+            "version 4 of the format, and this program reads versions 1 to 3",
         ),
         (
             "\"corsac.format\":\"1\"",

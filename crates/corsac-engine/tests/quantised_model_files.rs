@@ -193,9 +193,9 @@ fn files_of_integers_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"2\"",
-            "\"corsac.format\":\"3\"",
+            "\"corsac.format\":\"4\"",
             Version,
-            "reads versions 1 to 2",
+            "reads versions 1 to 3",
         ),
         (
             "\"corsac.graph\"",

@@ -1,12 +1,13 @@
 //! The fuzz targets of model files and of their C interface.
 
 use corsac_engine::{
-    DType, Limits, Model, ModelErrorKind, ModelFile, Tensor, TensorSpec, model_bytes,
+    DType, InputSpec, Limits, Model, ModelErrorKind, ModelFile, Signature, Size, SizeSymbol,
+    Tensor, TensorSpec, dynamic_model_bytes, model_bytes,
 };
 use corsac_ir::Graph;
 
-/// Loads `bytes` as a model file, within small limits, and runs the model: results have the shapes
-/// that the file declares, or an error is returned.
+/// Loads `bytes` as a model file, within small limits, and runs the model, with symbols for the least sizes
+/// and for larger ones: results have the shapes that the file declares, or an error is returned.
 ///
 /// # Panics
 /// If the engine fails internally, or an error has more than one line.
@@ -24,19 +25,46 @@ pub fn model_file(bytes: &[u8]) {
             return;
         }
     };
-    let inputs: Vec<Tensor> = model
-        .inputs()
-        .iter()
-        .map(|spec| spec.zeros().expect("the engine knows the type"))
-        .collect();
-    match model.run(&inputs) {
-        Ok(outputs) => {
-            for (spec, tensor) in model.outputs().iter().zip(&outputs) {
-                assert_eq!(spec.shape, tensor.shape());
-            }
+    let _ = model.dynamic_outputs();
+    let least = model.signature().least();
+    let larger: Vec<usize> = least.iter().map(|&size| size.saturating_add(3)).collect();
+    for values in [&least[..], &larger] {
+        let Ok(specs) = model.signature().specs_at(values) else {
+            continue;
+        };
+        let bytes = |spec: &TensorSpec| {
+            let sizes = spec.shape.iter();
+            sizes.fold(8_u64, |bytes, &size| bytes.saturating_mul(size as u64))
+        };
+        if specs
+            .iter()
+            .any(|spec| bytes(spec) > limits.value_bytes * 8)
+        {
+            continue;
         }
-        // An index out of range, or a division by zero.
-        Err(error) => assert_eq!(error.kind(), ModelErrorKind::Call, "{error}"),
+        let zeros = |spec: &TensorSpec| spec.zeros().expect("the engine knows the type");
+        let inputs: Vec<Tensor> = specs.iter().map(zeros).collect();
+        run(&model, &inputs);
+    }
+}
+
+fn run(model: &Model, inputs: &[Tensor]) {
+    let outputs = match model.run(inputs) {
+        Ok(outputs) => outputs,
+        // An index out of range, or a division by zero; with symbols, sizes that it does not take.
+        Err(error) => {
+            let kind = error.kind();
+            let is_dynamic = model.signature().is_dynamic();
+            assert!(
+                kind == ModelErrorKind::Call || is_dynamic && kind != ModelErrorKind::Internal,
+                "{error}"
+            );
+            return;
+        }
+    };
+    let sized = model.specialise_for(inputs).expect("sizes of a call");
+    for (spec, tensor) in sized.outputs().iter().zip(&outputs) {
+        assert_eq!(spec.shape, tensor.shape());
     }
 }
 
@@ -179,13 +207,64 @@ pub fn typed_model() -> Vec<u8> {
     model_bytes(&graph, &inputs, &weights).expect("weights of these sizes")
 }
 
+/// A small model file whose sizes are symbols, for fuzzers to change.
+///
+/// # Panics
+/// Never: the model is valid.
+#[must_use]
+pub fn sized_model() -> Vec<u8> {
+    let graph = Graph::parse(
+        "graph v1:
+        %x = placeholder[target=x]
+        %y = placeholder[target=y]
+        %w = get_attr[target=w]
+        %n = call_method[target=size](args = (%x, 0), kwargs = {})
+        %r = call_function[target=operator.mod](args = (%n, 3), kwargs = {})
+        %c = call_function[target=operator.eq](args = (%r, 2), kwargs = {})
+        %p = call_function[target=torch.nn.functional.linear](args = (%x, %w), kwargs = {})
+        %s = call_function[target=operator.getitem](args = (%y, slice(None, %n, None)), kwargs = {})
+        %z = call_function[target=operator.add](args = (%p, %s), kwargs = {})
+        %v = call_method[target=view](args = (%z, -1), kwargs = {})
+        %output = output[target=output](args = ((%z, %v),), kwargs = {})",
+    );
+    let size = |text: &str| match text.parse() {
+        Ok(size) => Size::Fixed(size),
+        Err(_) => text.parse().expect("a size"),
+    };
+    let input = |name: &str, shape: [&str; 2]| InputSpec {
+        name: name.to_owned(),
+        dtype: DType::Float32,
+        shape: shape.map(size).to_vec(),
+    };
+    let symbols = vec![SizeSymbol {
+        name: "n".to_owned(),
+        least: 2,
+        most: Some(64),
+    }];
+    let inputs = vec![input("x", ["n", "4"]), input("y", ["2*n + 1", "3"])];
+    let signature = Signature::new(inputs, symbols, vec!["c".to_owned()]);
+    let weight = TensorSpec {
+        name: "w".to_owned(),
+        dtype: DType::Float32,
+        shape: vec![3, 4],
+    };
+    let weights = [(weight, [1_u8; 48].as_slice())];
+    let (graph, signature) = (graph.expect("a graph"), signature.expect("a signature"));
+    dynamic_model_bytes(&graph, &signature, &weights).expect("weights of these sizes")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn models_for_fuzzers_load_and_run() {
-        for bytes in [small_model(), quantised_model(), typed_model()] {
+        for bytes in [
+            small_model(),
+            quantised_model(),
+            typed_model(),
+            sized_model(),
+        ] {
             let file = ModelFile::from_bytes(bytes.clone(), &Limits::default());
             let model = file.and_then(Model::from_file).expect("a model");
             let inputs = model.inputs().iter().map(|own| own.zeros().expect("zeros"));

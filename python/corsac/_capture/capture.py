@@ -20,7 +20,7 @@ from corsac._messages.lines import in_brackets
 from corsac._models.example_inputs import CONSTANTS, ExampleInputs, as_tuple, gathered
 from corsac._models.function import check_callable, module_of
 from corsac._models.wrapper import ModelWrapper, root_of
-from corsac.fx import Graph, GraphModule, symbolic_trace
+from corsac.fx import Graph, GraphModule, Node, symbolic_trace
 from corsac.fx.proxy import TraceError
 
 #: Dimensions of inputs whose sizes may vary, by the name of the parameter or its position.
@@ -66,13 +66,22 @@ def capture(
             the line of the program, if known.
         ValueError: ``dynamic_shapes`` names an input or a dimension that does not exist.
     """
+    return _captured(model, gathered(args), kwargs, dynamic_shapes or {}, strict)[0]
+
+
+def _captured(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    dynamic_shapes: DynamicShapes,
+    strict: bool,
+) -> tuple[GraphModule, Recorded]:
+    """The graph of a call, and the record that it is of."""
     if is_exported(model):
         model = converted(model)
     check_callable(model)
     program = _program_of(model)
-    recorded = recorded_call(
-        program, gathered(args), kwargs, dynamic_shapes or {}, decides=not strict
-    )
+    recorded = recorded_call(program, args, kwargs, dynamic_shapes, decides=not strict)
     effects = [] if recorded.replay is None else recorded.replay.effects()
     if strict and effects:
         raise TraceError(f"the model is no graph: it changes state in Python: {effects[0]}")
@@ -85,7 +94,7 @@ def capture(
     module.meta["effects"] = effects
     module.meta["conditions"] = [] if recorded.sizes is None else recorded.sizes.as_text()
     module.meta["decisions"] = [str(own) for own in reads]
-    return module
+    return module, recorded
 
 
 def recorded_call(
@@ -156,11 +165,39 @@ def graph_for(
     model: Callable[..., Any], example_inputs: ExampleInputs, *, strict: bool = True
 ) -> GraphModule:
     """:func:`capture` for a model whose inputs are all tensors."""
+    return capture(model, _tensors(example_inputs), strict=strict)
+
+
+def graph_with_conditions(
+    model: Callable[..., Any], example_inputs: ExampleInputs, dynamic_shapes: DynamicShapes
+) -> tuple[GraphModule, list[Node]]:
+    """:func:`graph_for` with symbolic sizes, and the nodes that it has for the conditions on these, which have to be
+    true.
+
+    Raises:
+        TraceError: the call cannot be expressed as a graph, or as none for other sizes.
+    """
+    module, recorded = _captured(model, _tensors(example_inputs), {}, dynamic_shapes, True)
+    if recorded.sizes is None:
+        raise TraceError("the model computes with sizes in a way that cannot be followed")
+    return module, recorded.sizes.as_truths(module.graph)
+
+
+def input_names(model: Callable[..., Any], example_inputs: ExampleInputs) -> list[str]:
+    """The names of the inputs of a model that takes tensors only."""
+    if is_exported(model):
+        model = converted(model)
+    check_callable(model)
+    program = _program_of(model)
+    return [name for name, _ in named_arguments(program, _tensors(example_inputs))]
+
+
+def _tensors(example_inputs: ExampleInputs) -> tuple[torch.Tensor, ...]:
     inputs = as_tuple(example_inputs)
     for number, own in enumerate(inputs):
         if not isinstance(own, torch.Tensor):
             raise TypeError(f"example input {number} is a {type(own).__name__}, not a tensor")
-    return capture(model, inputs, strict=strict)
+    return inputs
 
 
 def graph_of(
@@ -257,4 +294,11 @@ def _parameters(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, tuple
             yield parameter.name, value, default
 
 
-__all__ = ["capture", "graph_for", "graph_of", "recorded_call"]
+__all__ = [
+    "capture",
+    "graph_for",
+    "graph_of",
+    "graph_with_conditions",
+    "input_names",
+    "recorded_call",
+]

@@ -43,6 +43,8 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"} | {
     "gt": ">",
     "ge": ">=",
 }
+#: The comparisons that are true where others are not.
+_CONTRARY = {"lt": "ge", "le": "gt", "eq": "ne", "ne": "eq", "gt": "le", "ge": "lt"}
 #: An expression of sizes: an integer, the size of a tensor (its number and a dimension), the number of tensors that a
 #: node returns, or a function of two expressions.
 Expression = Any
@@ -282,7 +284,31 @@ class SizeConditions:
 
     def as_nodes(self, graph: Graph, require: Callable[[Any, Any, str], None]) -> None:
         """Add nodes that call ``require`` with what each condition is, must be, and says, to a graph of the same nodes."""
-        own, last = list(graph.nodes), graph.output_node()
+        value = self._adding(graph)
+        with graph.inserting_before(graph.output_node()):
+            for (name, left, right, expected), text in zip(
+                self._conditions, self.as_text(), strict=True
+            ):
+                found = value((name, left, right))
+                graph.call_function(require, (found, expected, text))
+
+    def as_truths(self, graph: Graph) -> list[Node]:
+        """Add nodes that are true if the conditions hold, to a graph of the same nodes; return them. Each is where its
+        arguments are known, before nodes that may fail without it."""
+        value, last, before = self._adding(graph), graph.output_node(), set(graph.nodes)
+        with graph.inserting_before(last):
+            truths = [
+                value((name if expected else _CONTRARY[name], left, right))
+                for name, left, right, expected in self._conditions
+            ]
+        inputs = graph.find_nodes(op="placeholder")
+        for node in [own for own in graph.nodes if own not in before]:
+            max([*node.all_input_nodes, *inputs[-1:]]).append(node)
+        return truths
+
+    def _adding(self, graph: Graph) -> Callable[[Expression], Any]:
+        """A function that adds the nodes of an expression to a graph of the same nodes."""
+        own = list(graph.nodes)
         made: dict[Expression, Any] = {}
 
         def value(expression: Expression) -> Any:
@@ -299,12 +325,7 @@ class SizeConditions:
                     made[expression] = graph.call_function(getattr(operator, name), parts)
             return made[expression]
 
-        with graph.inserting_before(last):
-            for (name, left, right, expected), text in zip(
-                self._conditions, self.as_text(), strict=True
-            ):
-                found = value((name, left, right))
-                graph.call_function(require, (found, expected, text))
+        return value
 
     def hold(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Whether the program is valid for inputs of these sizes."""

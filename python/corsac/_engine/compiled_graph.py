@@ -42,6 +42,7 @@ class CompiledGraph(EngineModule):
         inference: one of :data:`corsac._native.options.INFERENCE`.
         strict: whether results that share memory with anything else are an error: programs around the graph may
             write to them.
+        any_rows: whether weights of linear layers are packed once for any number of rows.
         check: raises if the graph is not valid for such inputs.
     """
 
@@ -53,12 +54,14 @@ class CompiledGraph(EngineModule):
         precision: Precision = "f32",
         inference: str = INFERENCE[0],
         strict: bool = True,
+        any_rows: bool = False,
         check: Callable[[Sequence[Any]], None] | None = None,
     ) -> None:
         super().__init__(model, precision=precision, fullgraph=False)
         state = self.__dict__
         state["_inference"] = inference
         state["_capture"], state["_strict"], state["_check"] = capture, strict, check
+        state["_any_rows"] = any_rows
         self._forget()
 
     def _forget(self) -> None:
@@ -86,6 +89,7 @@ class CompiledGraph(EngineModule):
             precision=self._precision,
             inference=self._inference,
             strict=self._strict,
+            any_rows=self._any_rows,
             check=self._check,
         )
         return made, (self._model, self._capture)
@@ -220,7 +224,10 @@ class CompiledGraph(EngineModule):
         """The whole graph as one program, or as several native parts with PyTorch between them."""
         if self._native_graph is None:
             self.__dict__["_native_graph"] = NativeGraph(
-                self._captured, precision=self._precision, strict=self._strict
+                self._captured,
+                precision=self._precision,
+                strict=self._strict,
+                any_rows=self._any_rows,
             )
         # Types of calls without a rule are found by running them, which must not run hooks.
         return self._native_graph.compile(

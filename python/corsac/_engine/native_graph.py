@@ -157,14 +157,21 @@ class NativeGraph:
         module: the graph, which must not change any more.
         precision: as for :func:`corsac.compile`.
         strict: whether results that share memory with anything else are an error.
+        any_rows: whether weights of linear layers are packed once for any number of rows.
         packed: packed weights shared with other graphs, of which one is compiled at a time.
     """
 
     def __init__(
-        self, module: GraphModule, *, precision: str, strict: bool, packed: Packed | None = None
+        self,
+        module: GraphModule,
+        *,
+        precision: str,
+        strict: bool,
+        any_rows: bool = False,
+        packed: Packed | None = None,
     ) -> None:
         self.module = module
-        self._precision, self._strict = precision, strict
+        self._precision, self._strict, self._any_rows = precision, strict, any_rows
         self._packed = Packed() if packed is None else packed
         self._native: _core.NativeModel | None = None
 
@@ -211,6 +218,7 @@ class NativeGraph:
                 graph_of(self.module),
                 strict=self._strict,
                 precision=self._precision,
+                any_rows=self._any_rows,
                 after=self._packed.last,
             )
             self._packed.last = self._native

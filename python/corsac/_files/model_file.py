@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from corsac import _core
@@ -33,7 +33,7 @@ def load(
     Args:
         path: the file.
         framework: ``"torch"`` for a module of PyTorch, with the weights as its state, for tensors of
-            the types and shapes that the file was made for; ``"numpy"`` for a :class:`NumpyModel`, which does not
+            the types and shapes that the file is for; ``"numpy"`` for a :class:`NumpyModel`, which does not
             need PyTorch. By default the first if PyTorch is installed.
 
     Raises:
@@ -59,33 +59,47 @@ class NumpyModel:
     """
 
     def __init__(self, file: _core.ModelFile) -> None:
-        #: Its inputs: names, element types, shapes.
+        #: Its inputs: names, element types, shapes with expressions for sizes that may differ between calls.
         self.inputs = file.inputs
         #: Its outputs: places in the result, element types, shapes.
         self.outputs = file.outputs
-        self._program = file.program()
-        self._result = self._program.output()
+        #: The names of sizes that may differ between calls, with their least and largest values.
+        self.sizes = {name: (least, most) for name, least, most in file.symbols}
+        self._file = file
+        #: For files without such sizes.
+        self._program: _core.NativeProgram | None = None
+        if not self.sizes:
+            self._program = self._program_for([shape for _, _, shape in self.inputs])
+
+    def _program_for(self, shapes: list[Any]) -> _core.NativeProgram:
+        return self._file.program(shapes)
 
     def __call__(self, *arrays: Any) -> Any:
         import numpy
 
         if len(arrays) != len(self.inputs):
             raise TypeError(f"the model takes {len(self.inputs)} arrays, not {len(arrays)}")
-        given = []
+        arrays = tuple(map(numpy.asarray, arrays))
         for (name, dtype, shape), array in zip(self.inputs, arrays, strict=True):
-            array = numpy.asarray(array)
-            if str(array.dtype) != _held_as(dtype) or list(array.shape) != shape:
+            is_own = array.ndim == len(shape) if self.sizes else list(array.shape) == shape
+            if str(array.dtype) != _held_as(dtype) or not is_own:
                 got = f"{array.dtype}{list(array.shape)}"
-                raise TypeError(f"input {name} is {_held_as(dtype)}{shape}, not {got}")
-            given.append(_flat(numpy.ascontiguousarray(array, _COMPUTED_AS.get(dtype))))
-        results = [
-            numpy.empty(shape, _COMPUTED_AS.get(dtype, dtype)) for _, dtype, shape in self.outputs
+                raise TypeError(f"input {name} is {_held_as(dtype)}{_shape(shape)}, not {got}")
+        program = self._program or self._program_for([list(array.shape) for array in arrays])
+        given = [
+            _flat(numpy.ascontiguousarray(array, _COMPUTED_AS.get(dtype)))
+            for (_, dtype, _), array in zip(self.inputs, arrays, strict=True)
         ]
-        self._program.run(given, [_flat(result) for result in results])
-        own = zip(results, self.outputs, strict=True)
+        dtypes = program.output_dtypes
+        results = [
+            numpy.empty(shape, _COMPUTED_AS.get(dtype, dtype))
+            for dtype, shape in zip(dtypes, program.output_shapes, strict=True)
+        ]
+        program.run(given, [_flat(result) for result in results])
+        own = zip(results, dtypes, strict=True)
         return filled(
-            self._result,
-            [result.astype(_held_as(dtype), copy=False) for result, (_, dtype, _) in own],
+            program.output(),
+            [result.astype(_held_as(dtype), copy=False) for result, dtype in own],
         )
 
     def __repr__(self) -> str:
@@ -110,8 +124,13 @@ def _flat(array: Any) -> Any:
     return flat.view("uint8") if flat.dtype == bool else flat
 
 
-def _shown(specs: Sequence[tuple[str, str, list[int]]]) -> str:
-    return ", ".join(f"{name}: {dtype}{shape}" for name, dtype, shape in specs)
+def _shown(specs: Sequence[tuple[str, str, list[int | str]]]) -> str:
+    return ", ".join(f"{name}: {dtype}{_shape(shape)}" for name, dtype, shape in specs)
+
+
+def _shape(shape: Sequence[int | str]) -> str:
+    """A shape as text: ``[batch, 3]``."""
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _module(file: _core.ModelFile) -> CompiledGraph:
@@ -129,27 +148,58 @@ def _module(file: _core.ModelFile) -> CompiledGraph:
         _assign_attr(tensor, root, name)
     graph = Graph.parse(file.text, allow=_NAMES)
     module = GraphModule(root, graph, "LoadedModel").eval()
-    check = functools.partial(_check, file.inputs)
-    return CompiledGraph(module, functools.partial(_itself, module), strict=False, check=check)
+    sizes = None
+    if file.symbols:
+        sizes = _Sizes(file.text, file.inputs, file.weights, file.symbols, file.conditions)
+    check = functools.partial(_check, file.inputs, sizes)
+    capture = functools.partial(_itself, module)
+    return CompiledGraph(module, capture, strict=False, any_rows=sizes is not None, check=check)
 
 
 def _itself(module: Any) -> Any:
     return module
 
 
-def _check(specs: Sequence[tuple[str, str, list[int]]], given: Sequence[Any]) -> None:
-    """Check the inputs of a model: for other sizes its graph may be wrong.
+class _Sizes:
+    """Checks the sizes of inputs; takes the arguments of :class:`corsac._core.ModelDraft`."""
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+        self._draft = _core.ModelDraft(*given)
+
+    def __call__(self, shapes: list[list[int]]) -> None:
+        """Check these shapes.
+
+        Raises:
+            ValueError: the model does not take them.
+        """
+        self._draft.check_shapes(shapes)
+
+    def __reduce__(self) -> Any:
+        return _Sizes, self._given
+
+
+def _check(
+    specs: Sequence[tuple[str, str, list[int | str]]],
+    sizes: Callable[[list[list[int]]], None] | None,
+    given: Sequence[Any],
+) -> None:
+    """Check the inputs of a model: for other sizes its graph may be wrong. ``sizes`` checks symbolic ones.
 
     Raises:
         TypeError: their number, element types or shapes differ from ``specs``.
+        ValueError: their sizes are out of range, or contradict each other.
     """
     if len(given) != len(specs):
         raise TypeError(f"the model takes {len(specs)} tensors, not {len(given)}")
     for (name, dtype, shape), own in zip(specs, given, strict=True):
         found = str(getattr(own, "dtype", type(own).__name__)).removeprefix("torch.")
-        if found != dtype or list(own.shape) != shape:
-            got = f"{found}{list(getattr(own, 'shape', ()))}"
-            raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
+        sizes_given = list(getattr(own, "shape", ()))
+        is_own = sizes_given == shape if sizes is None else len(sizes_given) == len(shape)
+        if found != dtype or not is_own:
+            raise TypeError(f"input {name} is {dtype}{_shape(shape)}, not {found}{sizes_given}")
+    if sizes is not None:
+        sizes([list(own.shape) for own in given])
 
 
 def _tensor(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:

@@ -374,6 +374,14 @@ def lower(parser: argparse.ArgumentParser) -> None:
 def save(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     _input(parser)
+    parser.add_argument(
+        "--dynamic",
+        action="append",
+        default=[],
+        metavar="NAME=N..M",
+        help="a size that may differ between calls, named in --input, with its range: --input batch,3,224,224 "
+        "--dynamic batch=1..64; without a range the one that the model takes is found; once per name",
+    )
     parser.add_argument("--out", metavar="FILE", required=True, help="the file: *.safetensors")
     _json(parser)
 

@@ -212,7 +212,8 @@ and print what it is made of.
         """\
 examples:
   corsac save torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors
-  corsac bench resnet50.safetensors
+  corsac save torchvision.models:resnet50 --input batch,3,224,224 --dynamic batch=1..64 --out resnet50.safetensors
+  corsac bench resnet50.safetensors --size batch=8
 """,
         arguments.save,
     ),

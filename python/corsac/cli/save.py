@@ -9,21 +9,29 @@ from typing import Any
 
 import corsac
 from corsac.cli.failure import Failure, check_file, first_line
-from corsac.cli.inputs import given_inputs
+from corsac.cli.inputs import given_inputs, random_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
 from corsac.cli.rows import described_tensor
-from corsac.cli.subject import captured
+from corsac.cli.sizes import sized_inputs
+from corsac.cli.subject import captured, original
 
 
 def run(options: argparse.Namespace) -> bool:
     """Write the model to a file that runs without Python."""
     check_file(options.out, (".safetensors",))
-    module = captured(options.model, options).runnable("saving")
-    inputs = given_inputs(options.input, module, "saving")
+    texts, shapes = sized_inputs(options.input, options.dynamic)
+    if options.dynamic:
+        options.input = texts
+        # The graph of a call may be for its sizes only.
+        module = original(options.model, options)
+        inputs = random_inputs(texts)
+    else:
+        module, shapes = captured(options.model, options).runnable("saving"), {}
+        inputs = given_inputs(texts, module, "saving")
     with working("saving"):
         try:
-            corsac.save(module, options.out, inputs)
+            corsac.save(module, options.out, inputs, dynamic_shapes=shapes or None)
         except corsac.CompileError as error:
             raise Failure(
                 f"the model cannot be saved: {error}. corsac.compile runs the model, and what the engine does not "

@@ -106,7 +106,8 @@ def captured(reference: str, options: argparse.Namespace, *, one_way: bool = Fal
             raise Failure(first_line(error, 1500)) from error
         placeholders = module.graph.find_nodes(op="placeholder")
         for node, (_, dtype, shape) in zip(placeholders, inputs, strict=True):
-            node.meta["declared_input"] = {"dtype": getattr(torch, dtype), "shape": tuple(shape)}
+            sizes = tuple(size if isinstance(size, int) else None for size in shape)
+            node.meta["declared_input"] = {"dtype": getattr(torch, dtype), "shape": sizes}
         return Subject(reference, module.graph, module)
     if path.suffix == ".onnx":
         from corsac.cli.convert import read

@@ -93,6 +93,44 @@ static void tensors_may_have_no_elements(void)
     corsac_model_free(model);
 }
 
+static void sizes_may_differ_between_calls(void)
+{
+    corsac_model *model = load("sized.safetensors");
+    const corsac_spec *input = corsac_model_input(model, 0), *output = corsac_model_output(model, 0);
+    CHECK(input->rank == 2 && input->shape[0] == -1 && input->shape[1] == 3);
+    CHECK(output->rank == 2 && output->shape[0] == -1 && output->shape[1] == 3);
+    float x[27], twice[27];
+    for (int at = 0; at < 27; at++) {
+        x[at] = (float)at;
+        twice[at] = 2 * x[at];
+    }
+    int64_t shape[2] = {0, 3};
+    corsac_view view = {.data = x, .dtype = CORSAC_DTYPE_FLOAT32, .rank = 2, .shape = shape};
+    for (shape[0] = 8; shape[0] >= 1; shape[0] -= 3) {
+        view.size_bytes = (size_t)shape[0] * 12;
+        corsac_tensor *result;
+        SUCCEEDS(corsac_model_run, model, &view, 1, &result, 1);
+        CHECK(has_floats(corsac_tensor_view(result), twice, (size_t)shape[0] * 3));
+        corsac_tensor_free(result);
+        float own[27];
+        corsac_view place = view;
+        place.data = own;
+        SUCCEEDS(corsac_model_run_into, model, &view, 1, &place, 1);
+        CHECK(has_floats(&place, twice, (size_t)shape[0] * 3));
+    }
+    shape[0] = 9;
+    view.size_bytes = sizeof x;
+    corsac_tensor *result = NULL;
+    FAILS(CORSAC_STATUS_CALL, "input x, dimension 0", corsac_model_run, model, &view, 1, &result, 1);
+    CHECK(result == NULL);
+    shape[0] = 2;
+    view.size_bytes = 24;
+    int64_t other[2] = {3, 3};
+    corsac_view place = {.data = twice, .size_bytes = 36, .dtype = CORSAC_DTYPE_FLOAT32, .rank = 2, .shape = other};
+    FAILS(CORSAC_STATUS_CALL, "float32[2, 3]", corsac_model_run_into, model, &view, 1, &place, 1);
+    corsac_model_free(model);
+}
+
 void test_runs(void)
 {
     corsac_model *model = load("rows.safetensors");
@@ -101,4 +139,5 @@ void test_runs(void)
     outputs_may_take_the_place_of_inputs(model);
     corsac_model_free(model);
     tensors_may_have_no_elements();
+    sizes_may_differ_between_calls();
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use corsac_engine::{
-    DTYPES, DType, Elements, Half, Limits, Model, ModelFile, Tensor, TensorSpec, model_bytes,
+    DTYPES, DType, Elements, Half, InputSpec, Limits, Model, ModelFile, Signature, Size,
+    SizeSymbol, Tensor, TensorSpec, dynamic_model_bytes, model_bytes,
 };
 use corsac_ir::Graph;
 
@@ -79,6 +80,29 @@ fn of_one(name: &str, line: &str, shape: &[usize]) -> Vec<u8> {
         %output = output[target=output](args = (%y,), kwargs = {{}})"
     );
     model(&lines, &[spec(name, DType::Float32, shape)], &[])
+}
+
+/// The double of one to eight rows of three numbers.
+fn sized() -> Vec<u8> {
+    let lines = format!(
+        "graph v1:
+        %x = placeholder[target=x]
+        {DOUBLE}
+        %output = output[target=output](args = (%y,), kwargs = {{}})"
+    );
+    let batch: Size = "batch".parse().unwrap();
+    let input = InputSpec {
+        name: "x".to_owned(),
+        dtype: DType::Float32,
+        shape: vec![batch, Size::Fixed(3)],
+    };
+    let symbol = SizeSymbol {
+        name: "batch".to_owned(),
+        least: 1,
+        most: Some(8),
+    };
+    let signature = Signature::new(vec![input], vec![symbol], Vec::new()).unwrap();
+    dynamic_model_bytes(&Graph::parse(&lines).unwrap(), &signature, &[]).unwrap()
 }
 
 /// The double of six numbers.
@@ -171,6 +195,7 @@ fn bytes_of(tensor: &Tensor) -> Vec<u8> {
 pub(crate) fn write_models(folder: &Path) {
     let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
     write("rows.safetensors", &rows());
+    write("sized.safetensors", &sized());
     write("empty.safetensors", &of_one("x", DOUBLE, &[0, 3]));
     let svd = "%y = call_function[target=torch.linalg.svd](args = (%x,), kwargs = {})";
     write("operator.safetensors", &of_one("x", svd, &[2, 2]));

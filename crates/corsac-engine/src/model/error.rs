@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use corsac_ir::{DType, ParseError};
 use corsac_ops::shape::ShapeError;
 
+use super::signature::InputSpec;
 use super::tensor::TensorSpec;
 use crate::error::RunError;
 use crate::lower::LowerError;
@@ -84,9 +85,43 @@ pub enum ModelError {
     #[error("the input is {expected}, not {}{:?}", got.dtype.name(), got.shape)]
     Input {
         /// The input that the model expects.
-        expected: Box<TensorSpec>,
+        expected: Box<InputSpec>,
         /// The input that was given.
         got: Box<TensorSpec>,
+    },
+    /// A size of an input that the model does not take.
+    #[error("input {input}, dimension {dim}: {reason}")]
+    Size {
+        /// The input.
+        input: String,
+        /// The dimension, from 0.
+        dim: usize,
+        /// Description of the fault.
+        reason: String,
+    },
+    /// A symbol for sizes that cannot be declared so, or has no such value.
+    #[error("size {name}: {reason}")]
+    Symbol {
+        /// The symbol.
+        name: String,
+        /// Description of the fault.
+        reason: String,
+    },
+    /// Sizes for which the graph is not the model.
+    #[error("{sizes}: the model needs {condition}")]
+    Condition {
+        /// The sizes.
+        sizes: String,
+        /// The condition that they do not meet.
+        condition: String,
+    },
+    /// Sizes for which the graph cannot be compiled.
+    #[error("{sizes}: {error}")]
+    Sizes {
+        /// The sizes.
+        sizes: String,
+        /// The reason.
+        error: Box<ModelError>,
     },
     /// Elements that do not match the shape of their tensor.
     #[error("{got} elements for a tensor of shape {shape:?}")]
@@ -150,10 +185,32 @@ impl ModelError {
             Self::Version { .. } => ModelErrorKind::Version,
             Self::Unsupported(_) => ModelErrorKind::Unsupported,
             Self::TooLarge { .. } => ModelErrorKind::TooLarge,
-            Self::Input { .. } | Self::Tensor { .. } | Self::Elements { .. } | Self::Run(_) => {
-                ModelErrorKind::Call
-            }
+            Self::Input { .. }
+            | Self::Size { .. }
+            | Self::Symbol { .. }
+            | Self::Condition { .. }
+            | Self::Tensor { .. }
+            | Self::Elements { .. }
+            | Self::Run(_) => ModelErrorKind::Call,
+            Self::Sizes { error, .. } => match error.kind() {
+                // The file is not damaged: it cannot be called like this.
+                ModelErrorKind::Damaged => ModelErrorKind::Call,
+                kind => kind,
+            },
             Self::Internal { .. } => ModelErrorKind::Internal,
+        }
+    }
+
+    /// The error for a tensor of this type and shape in the place of the input `spec`.
+    pub(super) fn input(spec: &InputSpec, dtype: DType, shape: &[usize]) -> Self {
+        let got = TensorSpec {
+            name: spec.name.clone(),
+            dtype,
+            shape: shape.to_vec(),
+        };
+        Self::Input {
+            expected: Box::new(spec.clone()),
+            got: Box::new(got),
         }
     }
 

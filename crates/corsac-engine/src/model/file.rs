@@ -1,42 +1,38 @@
 //! A model file, read and checked.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Mutex;
 
-use corsac_ir::{DType, ExternalId, Graph, Op as GraphOp};
-use corsac_ops::shape::{
-    Dim, ModuleFacts, Propagator, Settings, Storage, Tensor as TypedTensor, TensorType, TypeHost,
-    Value, element_bytes,
-};
-use rustc_hash::{FxHashMap, FxHashSet};
+use corsac_ir::{Graph, Op as GraphOp};
+use corsac_ops::shape::Propagator;
+use rustc_hash::FxHashMap;
 
-use super::check::{RANK, check_program, find_types};
+use super::check::RANK;
+use super::compile::{Checked, Compiler, output_specs};
 use super::error::{ModelError, without_panic};
+use super::file_weights::FileWeights;
 use super::header::{Header, LENGTH_BYTES, graph_type};
 use super::limits::{Limits, within};
-use super::metadata::ModelMetadata;
+use super::metadata::{self, ModelMetadata};
+use super::output_shapes::{OutputSpec, dynamic_outputs};
+use super::signature::{InputSpec, Signature};
 use super::source::Source;
+use super::specialisation::Specialisation;
 use super::tensor::TensorSpec;
-use crate::data::Byte;
 use crate::execute::Executable;
-use crate::lower::{LowerError, lower, unsupported};
-use crate::optimise::optimise;
-use crate::prepare::{HalfBits, Weights};
-use crate::program::{Half, Output, Precision, Program};
+use crate::prepare::WeightCache;
+use crate::program::{Precision, Program};
 
 /// A model file: the graph, its inputs and outputs, and the places of its weights. The whole file
 /// is checked, but only its header is read.
 #[derive(Debug)]
 pub struct ModelFile {
     source: Source,
-    graph: Graph,
+    compiler: Compiler,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
     weights: Vec<Entry>,
     program: Program,
-    limits: Limits,
 }
 
 /// A weight: its type and shape, and its bytes in the file.
@@ -78,23 +74,24 @@ impl ModelFile {
         let data_at = source.len() - header.data_bytes;
         let weights = entries(&header, data_at, limits)?;
         let graph = read_graph(&metadata.graph, limits)?;
-        check_names(&graph, &metadata.inputs, &weights)?;
-        let inputs = metadata.inputs;
-        let host = FileHost::of(&weights);
-        let program =
-            without_panic(|| compiled(&graph, &host, &inputs, limits, Precision::default()))?;
-        let mut outputs = Vec::new();
-        if let Some(output) = &program.output {
-            name_outputs(&program, output, String::new(), &mut outputs);
-        }
+        check_names(&graph, metadata.signature.inputs(), &weights)?;
+        let specs = weights.iter().map(|entry| &entry.spec);
+        let compiler = Compiler::new(graph, metadata.signature, specs, limits)?;
+        let least = compiler.signature().least();
+        let program = without_panic(|| compiler.program(&least)).map_err(|error| match error {
+            // Sizes in the range that it declares.
+            ModelError::Condition { .. } | ModelError::Size { .. } => {
+                metadata::wrong(metadata::SIZES, error.to_string())
+            }
+            error => error,
+        })?;
         Ok(Self {
             source,
-            graph,
-            inputs,
-            outputs,
+            inputs: compiler.signature().specs_at(&least)?,
+            outputs: output_specs(&program),
+            compiler,
             weights,
             program,
-            limits: *limits,
         })
     }
 
@@ -104,29 +101,47 @@ impl ModelFile {
     /// # Errors
     /// If its values then exceed the limits.
     pub fn with_precision(mut self, precision: Precision) -> Result<Self, ModelError> {
-        let host = FileHost::of(&self.weights);
-        let compile = || compiled(&self.graph, &host, &self.inputs, &self.limits, precision);
-        self.program = without_panic(compile)?;
+        self.compiler.precision = precision;
+        let least = self.compiler.signature().least();
+        self.program = without_panic(|| self.compiler.program(&least))?;
         Ok(self)
+    }
+
+    /// Closes a file whose weights will not be read any more.
+    pub(super) fn close(&mut self) {
+        self.source = Source::Memory(Vec::new());
     }
 
     /// The graph.
     #[must_use]
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        self.compiler.graph()
     }
 
-    /// The inputs of the model, in order.
+    /// The inputs of the model with their sizes, which may be symbols, and the ranges of these.
+    #[must_use]
+    pub fn signature(&self) -> &Signature {
+        self.compiler.signature()
+    }
+
+    /// The inputs of the model, in order; with the least sizes, where these are symbols.
     #[must_use]
     pub fn inputs(&self) -> &[TensorSpec] {
         &self.inputs
     }
 
-    /// The outputs of the model, in order. Each is named after its place in the result: `1.0`, or
-    /// `logits`; a single one is named `output`.
+    /// The outputs of the model, in order, for [`inputs`](Self::inputs). Each is named after its place in the
+    /// result: `1.0`, or `logits`; a single one is named `output`.
     #[must_use]
     pub fn outputs(&self) -> &[TensorSpec] {
         &self.outputs
+    }
+
+    /// The outputs of the model, with sizes as expressions of the symbols where they are products and sums
+    /// of these.
+    #[must_use]
+    pub fn dynamic_outputs(&self) -> Vec<OutputSpec> {
+        dynamic_outputs(&self.compiler, &self.outputs)
     }
 
     /// The weights, in the order in which they lie in the file.
@@ -134,7 +149,7 @@ impl ModelFile {
         self.weights.iter().map(|entry| &entry.spec)
     }
 
-    /// The program that the engine runs.
+    /// The program that the engine runs, for [`inputs`](Self::inputs).
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
@@ -150,21 +165,27 @@ impl ModelFile {
         bytes.transpose()
     }
 
-    /// Calls `work` with the types of all values of the graph: for costs, and to run the graph in
-    /// another way.
+    /// Calls `work` with the types of all values of the graph, where symbols have [these
+    /// values](Signature::values): for costs, and to run the graph in another way.
     ///
     /// # Errors
-    /// None that opening the file would not have reported.
+    /// If the model does not take such sizes.
     pub fn with_types<T>(
         &self,
+        values: &[usize],
         work: impl FnOnce(&mut Propagator<'_>) -> T,
     ) -> Result<T, ModelError> {
-        let host = FileHost::of(&self.weights);
-        let mut types = Propagator::new(&host, Settings::default());
-        types
-            .run(&self.graph, &typed(&self.inputs))
-            .map_err(|error| ModelError::Types(Box::new(error)))?;
-        Ok(work(&mut types))
+        self.compiler.at(values, || {
+            Ok(work(&mut self.compiler.types(values, Checked::Yes)?))
+        })
+    }
+
+    /// The program where symbols have [these values](Signature::values).
+    ///
+    /// # Errors
+    /// If the model does not take such sizes.
+    pub fn program_for(&self, values: &[usize]) -> Result<Program, ModelError> {
+        self.compiler.at(values, || self.compiler.program(values))
     }
 
     /// The program with its weights, which are read and packed here.
@@ -172,12 +193,40 @@ impl ModelFile {
     /// # Errors
     /// If the file cannot be read any more.
     pub fn executable(&self) -> Result<Executable, ModelError> {
-        without_panic(|| {
-            let weights = FileWeights {
-                file: self,
-                failed: Mutex::default(),
+        self.executable_of(self.program.clone(), &WeightCache::default())
+    }
+
+    /// The model where symbols have [these values](Signature::values). Weights are read and packed here, unless
+    /// `cache` has them from other sizes of this file.
+    ///
+    /// # Errors
+    /// If the model does not take such sizes, or the file cannot be read any more.
+    pub fn specialised(
+        &self,
+        values: &[usize],
+        cache: &WeightCache,
+    ) -> Result<Specialisation, ModelError> {
+        self.compiler.at(values, || {
+            let program = match *values == *self.signature().least() {
+                true => self.program.clone(),
+                false => self.compiler.program(values)?,
             };
-            Executable::new(self.program.clone(), &weights)
+            Ok(Specialisation {
+                inputs: self.signature().specs_at(values)?,
+                outputs: output_specs(&program),
+                executable: self.executable_of(program, cache)?,
+            })
+        })
+    }
+
+    fn executable_of(
+        &self,
+        program: Program,
+        cache: &WeightCache,
+    ) -> Result<Executable, ModelError> {
+        without_panic(|| {
+            let weights = FileWeights::of(self);
+            Executable::with_cache(program, &weights, cache)
                 .map_err(|error| weights.into_error().unwrap_or(ModelError::Run(error)))
         })
     }
@@ -268,7 +317,7 @@ fn read_graph(text: &str, limits: &Limits) -> Result<Graph, ModelError> {
 }
 
 /// Checks that the graph, its inputs and its weights use the same names.
-fn check_names(graph: &Graph, inputs: &[TensorSpec], weights: &[Entry]) -> Result<(), ModelError> {
+fn check_names(graph: &Graph, inputs: &[InputSpec], weights: &[Entry]) -> Result<(), ModelError> {
     let mut known: FxHashMap<&str, bool> = FxHashMap::default();
     known.extend(weights.iter().map(|entry| (&*entry.spec.name, false)));
     let mut wanted = inputs.iter();
@@ -322,214 +371,4 @@ fn check_names(graph: &Graph, inputs: &[TensorSpec], weights: &[Entry]) -> Resul
         });
     }
     Ok(())
-}
-
-fn typed(inputs: &[TensorSpec]) -> Vec<Value> {
-    let value = |spec: &TensorSpec| Value::tensor(type_of(spec));
-    inputs.iter().map(value).collect()
-}
-
-fn type_of(spec: &TensorSpec) -> TensorType {
-    let sizes = spec.shape.iter();
-    // Larger sizes are refused before any memory is allocated for them.
-    let sizes = sizes.map(|&size| Dim::Known(i64::try_from(size).unwrap_or(i64::MAX)));
-    TensorType::new(spec.dtype, sizes)
-}
-
-fn compiled(
-    graph: &Graph,
-    host: &FileHost,
-    inputs: &[TensorSpec],
-    limits: &Limits,
-    precision: Precision,
-) -> Result<Program, ModelError> {
-    for spec in inputs {
-        let sizes = spec.shape.iter().map(|&size| size.max(1) as u64);
-        let each = u64::try_from(element_bytes(spec.dtype)).unwrap_or(1);
-        let bytes = sizes.fold(each.max(1), u64::saturating_mul);
-        within("bytes of an input", bytes, limits.value_bytes)?;
-    }
-    let mut types = Propagator::new(host, Settings::default());
-    find_types(graph, &mut types, &typed(inputs), limits)?;
-    let mut program = match lower(graph, &types) {
-        Ok(program) => program,
-        Err(first) => return Err(ModelError::Unsupported(all_unknown(graph, &types, first))),
-    };
-    program.precision = program.precision.or(precision);
-    check_program(&program, limits)?;
-    optimise(&mut program);
-    check_program(&program, limits)?;
-    Ok(program)
-}
-
-/// All nodes that cannot be lowered, except those that fail only because of others.
-fn all_unknown(graph: &Graph, types: &Propagator<'_>, first: LowerError) -> Vec<LowerError> {
-    let found = unsupported(graph, types).into_iter();
-    let found = found.map(|(node, reason)| LowerError {
-        node,
-        name: graph.node(node).name().to_owned(),
-        target: graph.node(node).target_name().to_owned(),
-        reason,
-    });
-    // Nodes that depend on a call of unknown type have the same reason.
-    let mut reasons = FxHashSet::default();
-    let mut own: Vec<LowerError> = found
-        .filter(|error| reasons.insert(error.reason.clone()))
-        .collect();
-    if own.len() > 1 {
-        own.retain(|error| graph.node(error.node).op() != GraphOp::Output);
-    }
-    if own.is_empty() { vec![first] } else { own }
-}
-
-fn name_outputs(program: &Program, output: &Output, path: String, names: &mut Vec<TensorSpec>) {
-    let inner = |key: &str| match path.is_empty() {
-        true => key.to_owned(),
-        false => format!("{path}.{key}"),
-    };
-    match output {
-        Output::Value(value) => names.push(TensorSpec {
-            name: match path.is_empty() {
-                true => "output".to_owned(),
-                false => path,
-            },
-            dtype: program.output_dtypes[names.len()],
-            shape: program.shape(*value).to_vec(),
-        }),
-        Output::Tuple(items) | Output::List(items) => {
-            for (number, item) in items.iter().enumerate() {
-                name_outputs(program, item, inner(&number.to_string()), names);
-            }
-        }
-        Output::Dict(entries) => {
-            for (key, item) in entries {
-                name_outputs(program, item, inner(key), names);
-            }
-        }
-        Output::Input(_) | Output::None => {}
-    }
-}
-
-/// The types of the attributes of a graph, as the file gives them.
-struct FileHost {
-    attributes: FxHashMap<String, Value>,
-    count: usize,
-}
-
-impl FileHost {
-    fn of(weights: &[Entry]) -> Self {
-        let attribute = |(number, entry): (usize, &Entry)| {
-            let tensor = TypedTensor {
-                storage: Storage::from_index(number),
-                ..TypedTensor::new(type_of(&entry.spec))
-            };
-            (entry.spec.name.clone(), Value::Tensor(tensor))
-        };
-        Self {
-            attributes: weights.iter().enumerate().map(attribute).collect(),
-            count: weights.len(),
-        }
-    }
-}
-
-impl TypeHost for FileHost {
-    fn module(&self, _path: &str) -> Option<&ModuleFacts> {
-        None
-    }
-
-    fn attribute(&self, path: &str) -> Option<Value> {
-        self.attributes.get(path).cloned()
-    }
-
-    fn constant(&self, _id: ExternalId) -> Option<Value> {
-        None
-    }
-
-    fn weight_count(&self) -> usize {
-        self.count
-    }
-}
-
-/// The weights of a file, for packing.
-struct FileWeights<'f> {
-    file: &'f ModelFile,
-    /// The error of the first weight that could not be read.
-    failed: Mutex<Option<ModelError>>,
-}
-
-impl FileWeights<'_> {
-    /// The error of the first weight that could not be read, if there was one.
-    fn into_error(self) -> Option<ModelError> {
-        self.failed.into_inner().ok().flatten()
-    }
-
-    /// The bytes of weight `number`, if it is of this type.
-    fn bytes(&self, number: usize, dtype: DType) -> Option<Vec<u8>> {
-        let entry = self.file.weights.get(number)?;
-        if entry.spec.dtype != dtype {
-            return None;
-        }
-        match self.file.source.read(entry.start, entry.len) {
-            Ok(bytes) => Some(bytes),
-            Err(error) => {
-                if let Ok(mut failed) = self.failed.lock() {
-                    failed.get_or_insert(error);
-                }
-                None
-            }
-        }
-    }
-}
-
-impl Weights for FileWeights<'_> {
-    fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>> {
-        if let Some((bits, half)) = self.half_weight(number) {
-            let mut numbers = vec![0.0; bits.len()];
-            half.widen(&bits, &mut numbers);
-            return Some(Cow::Owned(numbers));
-        }
-        let bytes = self.bytes(number, DType::Float32)?;
-        let (numbers, _) = bytes.as_chunks();
-        let numbers = numbers.iter().map(|&own| f32::from_le_bytes(own));
-        Some(numbers.collect())
-    }
-
-    fn half_weight(&self, number: usize) -> Option<HalfBits<'_>> {
-        let half = Half::of(self.file.weights.get(number)?.spec.dtype)?;
-        let bytes = self.bytes(number, half.dtype())?;
-        let bits = bytes.as_chunks().0.iter();
-        Some((bits.map(|&own| u16::from_le_bytes(own)).collect(), half))
-    }
-
-    fn f64_weight(&self, number: usize) -> Option<Cow<'_, [f64]>> {
-        let bytes = self.bytes(number, DType::Float64)?;
-        let numbers = bytes.as_chunks().0.iter();
-        Some(numbers.map(|&own| f64::from_le_bytes(own)).collect())
-    }
-
-    fn byte_weight(&self, number: usize) -> Option<(Cow<'_, [u8]>, Byte)> {
-        let of = |dtype, byte| Some((Cow::Owned(self.bytes(number, dtype)?), byte));
-        of(DType::Int8, Byte::Signed).or_else(|| of(DType::UInt8, Byte::Unsigned))
-    }
-
-    fn i64_weight(&self, number: usize) -> Option<Vec<i64>> {
-        let dtype = self.file.weights.get(number)?.spec.dtype;
-        let bytes = self.bytes(number, dtype)?;
-        /// Numbers of as many bytes as `from` takes.
-        fn numbers<const N: usize>(bytes: &[u8], from: fn([u8; N]) -> i64) -> Vec<i64> {
-            bytes.as_chunks().0.iter().map(|&own| from(own)).collect()
-        }
-        Some(match dtype {
-            DType::Int64 => numbers(&bytes, i64::from_le_bytes),
-            DType::Int32 => numbers(&bytes, |own| i32::from_le_bytes(own).into()),
-            DType::Int16 => numbers(&bytes, |own| i16::from_le_bytes(own).into()),
-            DType::Int8 => numbers(&bytes, |own| i8::from_le_bytes(own).into()),
-            DType::UInt8 => numbers(&bytes, |[own]| own.into()),
-            _ => return None,
-        })
-    }
-
-    fn bool_weight(&self, number: usize) -> Option<Vec<u8>> {
-        self.bytes(number, DType::Bool)
-    }
 }

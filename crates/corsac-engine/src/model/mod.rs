@@ -36,42 +36,70 @@
 //! allow is refused before any is allocated.
 
 mod check;
+mod compile;
+mod conditions;
+mod draft;
 mod error;
 mod file;
+mod file_weights;
 mod header;
 mod limits;
 mod metadata;
+mod output_shapes;
+mod signature;
+mod size;
+mod size_cache;
 mod source;
+mod specialisation;
 mod tensor;
 mod write;
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use corsac_ir::DType;
+use smallvec::SmallVec;
+
+pub use draft::ModelDraft;
 pub use error::{ModelError, ModelErrorKind, without_panic};
 pub use file::ModelFile;
 pub(crate) use file::file_metadata;
 pub use limits::Limits;
+pub use output_shapes::OutputSpec;
+pub use signature::{InputSpec, Signature, SizeValues};
+pub use size::{Size, SizeSymbol};
+pub use size_cache::SizeCache;
+pub use specialisation::Specialisation;
 pub use tensor::{Tensor, TensorSpec};
+pub use write::{dynamic_model_bytes, model_bytes, write_dynamic_model, write_model};
 pub(crate) use write::{header_bytes, temporary};
-pub use write::{model_bytes, write_model};
 
 use crate::data::{Data, DataMut, Elements};
 use crate::error::RunError;
 use crate::execute::Context;
 use crate::execute::Executable;
+use crate::prepare::WeightCache;
 use crate::threads::default_threads;
 
-/// The newest version of the format. All versions up to it are read. Version 1 is written if all inputs
-/// and weights are of float32, int64 or bool: programs that read only that do not run others.
-pub const VERSION: u32 = 2;
+/// The newest version of the format. All versions up to it are read, and the oldest that has everything is
+/// written: 3 if sizes are symbols, 1 if all inputs and weights are of float32, int64 or bool, else 2.
+pub const VERSION: u32 = 3;
+
+/// By default, the largest number of sets of sizes of a model that have programs.
+pub const MOST_SIZES: usize = 32;
 
 /// A model ready to run. Any number of threads may run it at once.
+///
+/// If sizes of inputs are symbols, a program is compiled at the first call with new sizes, in milliseconds.
+/// Programs share packed weights; the least recently used one is dropped if there are more than
+/// [`MOST_SIZES`].
 #[derive(Debug)]
 pub struct Model {
-    executable: Executable,
-    inputs: Vec<TensorSpec>,
-    outputs: Vec<TensorSpec>,
+    file: ModelFile,
+    /// For the least sizes, or the only ones. It keeps the packed weights that all sizes share.
+    first: Arc<Specialisation>,
+    others: SizeCache<Arc<Specialisation>>,
+    weights: WeightCache,
     threads: usize,
     /// Memory of finished runs, for later ones.
     idle: Mutex<Vec<Context>>,
@@ -90,13 +118,17 @@ impl Model {
     ///
     /// # Errors
     /// If the file cannot be read any more.
-    pub fn from_file(file: ModelFile) -> Result<Self, ModelError> {
-        let (inputs, outputs) = (file.inputs().to_vec(), file.outputs().to_vec());
-        let executable = file.executable()?;
+    pub fn from_file(mut file: ModelFile) -> Result<Self, ModelError> {
+        let weights = WeightCache::default();
+        let first = file.specialised(&file.signature().least(), &weights)?;
+        if !file.signature().is_dynamic() {
+            file.close();
+        }
         Ok(Self {
-            executable,
-            inputs,
-            outputs,
+            first: Arc::new(first),
+            file,
+            others: SizeCache::new(MOST_SIZES),
+            weights,
             threads: default_threads(),
             idle: Mutex::default(),
         })
@@ -110,28 +142,67 @@ impl Model {
         self
     }
 
+    /// Sets the largest number of sets of sizes that have programs: by default [`MOST_SIZES`].
+    #[must_use]
+    pub fn with_most_sizes(mut self, sizes: usize) -> Self {
+        self.others = SizeCache::new(sizes);
+        self
+    }
+
     /// Number of threads of a run.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// The inputs of the model, in order.
+    /// The inputs with their sizes, which may be symbols, and the ranges of these.
+    #[must_use]
+    pub fn signature(&self) -> &Signature {
+        self.file.signature()
+    }
+
+    /// The inputs of the model, in order; with the least sizes, where these are symbols.
     #[must_use]
     pub fn inputs(&self) -> &[TensorSpec] {
-        &self.inputs
+        self.first.inputs()
     }
 
-    /// The outputs of the model, in order, named after their places in the result.
+    /// The outputs of the model for [`inputs`](Self::inputs), in order, named after their places in the result.
     #[must_use]
     pub fn outputs(&self) -> &[TensorSpec] {
-        &self.outputs
+        self.first.outputs()
     }
 
-    /// The program with its weights packed.
+    /// The outputs with sizes as expressions of the symbols, where they are products and sums of these.
+    #[must_use]
+    pub fn dynamic_outputs(&self) -> Vec<OutputSpec> {
+        self.file.dynamic_outputs()
+    }
+
+    /// The program with its weights packed, for [`inputs`](Self::inputs).
     #[must_use]
     pub fn executable(&self) -> &Executable {
-        &self.executable
+        self.first.executable()
+    }
+
+    /// Compiles the model for symbols with these names and values, unless it has been: `[("batch", 8)]`. Calls
+    /// of such sizes need not compile then.
+    ///
+    /// # Errors
+    /// If there are no such symbols, values are missing or out of range, or the model cannot be compiled for
+    /// them.
+    pub fn specialise(&self, sizes: &[(&str, usize)]) -> Result<Arc<Specialisation>, ModelError> {
+        self.specialisation(&self.signature().values(sizes)?)
+    }
+
+    fn specialisation(&self, values: &[usize]) -> Result<Arc<Specialisation>, ModelError> {
+        if *values == *self.signature().least() {
+            return Ok(Arc::clone(&self.first));
+        }
+        self.others.get_or_make(values, || {
+            let made = self.file.specialised(values, &self.weights)?;
+            Ok(Arc::new(made))
+        })
     }
 
     /// Runs it on `inputs`, in order.
@@ -139,20 +210,12 @@ impl Model {
     /// # Errors
     /// If the model expects other inputs.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelError> {
-        for (spec, tensor) in self.inputs.iter().zip(inputs) {
-            let got = tensor.spec(&spec.name);
-            if *spec != got {
-                return Err(ModelError::Input {
-                    expected: Box::new(spec.clone()),
-                    got: Box::new(got),
-                });
-            }
-        }
+        let model = self.specialise_for(inputs)?;
         let inputs: Vec<Data<'_>> = inputs
             .iter()
             .map(|tensor| tensor.elements().all())
             .collect();
-        let program = self.executable.program();
+        let program = model.executable().program();
         let values = program.outputs();
         let elements = values.iter().map(|&value| {
             let info = program.value(value);
@@ -160,16 +223,53 @@ impl Model {
         });
         let mut outputs: Vec<Elements> = elements.collect();
         let mut places: Vec<DataMut<'_>> = outputs.iter_mut().map(Elements::all_mut).collect();
-        self.run_into(&inputs, &mut places)?;
-        let results = self.outputs.iter().zip(outputs);
+        self.run_specialised(&model, &inputs, &mut places)?;
+        let results = model.outputs().iter().zip(outputs);
         Ok(results
             .map(|(spec, elements)| spec.tensor(elements))
             .collect())
     }
 
+    /// As [`specialise`](Self::specialise), for the types and shapes of these inputs.
+    ///
+    /// # Errors
+    /// If the model expects other inputs.
+    pub fn specialise_for(&self, inputs: &[Tensor]) -> Result<Arc<Specialisation>, ModelError> {
+        let given = inputs.iter().map(|tensor| (tensor.dtype(), tensor.shape()));
+        self.specialise_for_types(&given.collect::<SmallVec<[_; 4]>>())
+    }
+
+    /// As [`specialise`](Self::specialise), for inputs of these types and shapes.
+    ///
+    /// # Errors
+    /// If the model expects other inputs.
+    pub fn specialise_for_types(
+        &self,
+        inputs: &[(DType, &[usize])],
+    ) -> Result<Arc<Specialisation>, ModelError> {
+        let signature = self.signature();
+        let expected = signature.inputs();
+        for (spec, &(dtype, shape)) in expected.iter().zip(inputs) {
+            if spec.dtype != dtype || spec.shape.len() != shape.len() {
+                return Err(ModelError::input(spec, dtype, shape));
+            }
+        }
+        if signature.is_dynamic() && inputs.len() == expected.len() {
+            let shapes: SmallVec<[&[usize]; 4]> = inputs.iter().map(|&(_, shape)| shape).collect();
+            return self.specialisation(&signature.unify(&shapes)?);
+        }
+        for ((spec, &(dtype, shape)), own) in expected.iter().zip(inputs).zip(self.inputs()) {
+            if own.shape != shape {
+                return Err(ModelError::input(spec, dtype, shape));
+            }
+        }
+        // The program reports a wrong number of inputs.
+        Ok(Arc::clone(&self.first))
+    }
+
     /// As [`Model::run`], with elements row by row, into memory of the caller: numbers of 16 bits as
     /// `f32`, integers of fewer than 64 bits as `i64`. Inputs have to be numbers of their types, to
-    /// which results are rounded.
+    /// which results are rounded. Their shapes are those of [`inputs`](Self::inputs).
     ///
     /// # Errors
     /// If inputs or outputs differ in number, length or element type from those of the model.
@@ -178,21 +278,35 @@ impl Model {
         inputs: &[Data<'_>],
         outputs: &mut [DataMut<'_>],
     ) -> Result<(), ModelError> {
-        if outputs.len() != self.outputs.len() {
+        self.run_specialised(&self.first, inputs, outputs)
+    }
+
+    /// As [`Model::run_into`], for the sizes of `model`, which [`specialise`](Self::specialise) returned.
+    ///
+    /// # Errors
+    /// As [`Model::run_into`].
+    pub fn run_specialised(
+        &self,
+        model: &Specialisation,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+    ) -> Result<(), ModelError> {
+        if outputs.len() != model.outputs().len() {
             return Err(ModelError::Run(RunError::OutputCount {
-                expected: self.outputs.len(),
+                expected: model.outputs().len(),
                 got: outputs.len(),
             }));
         }
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
-        let mut context = idle.unwrap_or_else(|| self.executable.context());
+        let executable = model.executable();
+        let mut context = idle.unwrap_or_else(|| executable.context());
         without_panic(|| {
-            let run = self.executable.on_threads(self.threads, || {
-                self.executable.run_typed(&mut context, inputs, outputs)
+            let run = executable.on_threads(self.threads, || {
+                executable.run_typed(&mut context, inputs, outputs)
             });
             run.map_err(ModelError::Run)
         })?;
-        for (spec, output) in self.outputs.iter().zip(outputs) {
+        for (spec, output) in model.outputs().iter().zip(outputs) {
             output.round_to(spec.dtype);
         }
         if let Ok(mut idle) = self.idle.lock() {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::SystemTime;
 
 use super::error::ModelError;
 
@@ -14,6 +15,8 @@ pub(super) enum Source {
         path: PathBuf,
         file: Mutex<File>,
         len: u64,
+        /// When it was last changed, where the system has that.
+        changed: Option<SystemTime>,
     },
     Memory(Vec<u8>),
 }
@@ -35,6 +38,7 @@ impl Source {
             path: path.to_owned(),
             file: Mutex::new(file),
             len: facts.len(),
+            changed: facts.modified().ok(),
         })
     }
 
@@ -48,7 +52,12 @@ impl Source {
     /// The `len` bytes from `start` on; an error if they exceed the file.
     pub(super) fn read(&self, start: u64, len: u64) -> Result<Vec<u8>, ModelError> {
         let (path, read) = match self {
-            Self::File { path, file, .. } => (path.clone(), read_file(file, start, len)),
+            Self::File {
+                path,
+                file,
+                changed,
+                ..
+            } => (path.clone(), read_file(file, *changed, start, len)),
             Self::Memory(bytes) => {
                 let range = usize::try_from(start).ok().zip(usize::try_from(len).ok());
                 let range = range.and_then(|(start, len)| Some((start, start.checked_add(len)?)));
@@ -64,7 +73,12 @@ impl Source {
     }
 }
 
-fn read_file(file: &Mutex<File>, start: u64, len: u64) -> io::Result<Vec<u8>> {
+fn read_file(
+    file: &Mutex<File>,
+    changed: Option<SystemTime>,
+    start: u64,
+    len: u64,
+) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let size = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
     bytes
@@ -75,6 +89,9 @@ fn read_file(file: &Mutex<File>, start: u64, len: u64) -> io::Result<Vec<u8>> {
         .map_err(|_| io::Error::other("another reader of the file failed"))?;
     file.seek(SeekFrom::Start(start))?;
     let read = (&mut *file).take(len).read_to_end(&mut bytes)?;
+    if file.metadata()?.modified().ok() != changed {
+        return Err(io::Error::other("it was written to after it was opened"));
+    }
     match read == size {
         true => Ok(bytes),
         // The file was truncated in the meantime.

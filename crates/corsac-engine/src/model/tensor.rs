@@ -93,15 +93,6 @@ impl Tensor {
             Elements::F64(_) | Elements::I64(_) | Elements::Bool(_) => None,
         }
     }
-
-    /// Its type and shape, under a name.
-    pub(super) fn spec(&self, name: &str) -> TensorSpec {
-        TensorSpec {
-            name: name.to_owned(),
-            dtype: self.dtype,
-            shape: self.shape.clone(),
-        }
-    }
 }
 
 impl From<Vec<f32>> for Elements {

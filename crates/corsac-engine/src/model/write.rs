@@ -10,7 +10,8 @@ use super::error::ModelError;
 use super::file::ModelFile;
 use super::header::file_type;
 use super::limits::Limits;
-use super::metadata::{FORMAT, GRAPH, INPUTS, write_inputs};
+use super::metadata::{FORMAT, GRAPH, INPUTS, SIZES, WITH_SIZES, write_inputs, write_sizes};
+use super::signature::Signature;
 use super::tensor::TensorSpec;
 
 /// Writes a model to the file at `path`: `graph`, whose placeholders take `inputs` and whose
@@ -27,12 +28,25 @@ pub fn write_model(
     inputs: &[TensorSpec],
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<(), ModelError> {
+    write_dynamic_model(path, graph, &Signature::fixed(inputs), weights)
+}
+
+/// As [`write_model`], for inputs whose sizes may be symbols.
+///
+/// # Errors
+/// As [`write_model`].
+pub fn write_dynamic_model(
+    path: impl AsRef<Path>,
+    graph: &Graph,
+    signature: &Signature,
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<(), ModelError> {
     let path = path.as_ref();
     let failed = |source| ModelError::Io {
         path: path.to_owned(),
         source,
     };
-    let header = header(graph, inputs, weights)?;
+    let header = header(graph, signature, weights)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -64,7 +78,19 @@ pub fn model_bytes(
     inputs: &[TensorSpec],
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<Vec<u8>, ModelError> {
-    let mut bytes = header(graph, inputs, weights)?;
+    dynamic_model_bytes(graph, &Signature::fixed(inputs), weights)
+}
+
+/// As [`model_bytes`], for inputs whose sizes may be symbols.
+///
+/// # Errors
+/// As [`model_bytes`].
+pub fn dynamic_model_bytes(
+    graph: &Graph,
+    signature: &Signature,
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<Vec<u8>, ModelError> {
+    let mut bytes = header(graph, signature, weights)?;
     for (_, own) in weights {
         bytes.extend_from_slice(own);
     }
@@ -86,29 +112,33 @@ pub(crate) fn temporary(folder: &Path, mode: u32) -> io::Result<tempfile::NamedT
     builder.tempfile_in(folder)
 }
 
-/// The oldest version of the format that has inputs and weights of these types.
-fn version(inputs: &[TensorSpec], weights: &[(TensorSpec, &[u8])]) -> u32 {
-    let weights = weights.iter().map(|(spec, _)| spec);
-    let is_old =
-        |spec: &TensorSpec| matches!(spec.dtype, DType::Float32 | DType::Int64 | DType::Bool);
-    match inputs.iter().chain(weights).all(is_old) {
-        true => 1,
+/// The oldest version of the format that has such inputs and weights.
+fn version(signature: &Signature, weights: &[(TensorSpec, &[u8])]) -> u32 {
+    let inputs = signature.inputs().iter().map(|spec| spec.dtype);
+    let mut all = inputs.chain(weights.iter().map(|(spec, _)| spec.dtype));
+    let is_old = |dtype| matches!(dtype, DType::Float32 | DType::Int64 | DType::Bool);
+    match signature.is_dynamic() {
+        true => WITH_SIZES,
+        false if all.all(is_old) => 1,
         false => 2,
     }
 }
 
 fn header(
     graph: &Graph,
-    inputs: &[TensorSpec],
+    signature: &Signature,
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<Vec<u8>, ModelError> {
     let graph = plain(graph).map_err(|error| ModelError::graph("", error.to_string()))?;
     let mut entries = Map::new();
-    let metadata = json!({
-        FORMAT: version(inputs, weights).to_string(),
+    let mut metadata = json!({
+        FORMAT: version(signature, weights).to_string(),
         GRAPH: graph.to_lossless(),
-        INPUTS: write_inputs(inputs)?,
+        INPUTS: write_inputs(signature.inputs())?,
     });
+    if signature.is_dynamic() {
+        metadata[SIZES] = write_sizes(signature)?.into();
+    }
     entries.insert("__metadata__".to_owned(), metadata);
     let mut start = 0;
     for (spec, bytes) in weights {

@@ -214,6 +214,7 @@ fn together(program: &Program, steps: Vec<Step>, images: usize) -> Option<Step> 
     let (output, node) = (last.output, last.node);
     let mut body = Program {
         precision: program.precision,
+        any_rows: program.any_rows,
         rounded: program.rounded.clone(),
         values: program.values.clone(),
         weight_transforms: program.weight_transforms.clone(),

@@ -430,7 +430,7 @@ impl<'a> Loader<'a> {
         let elements = half.as_ref().map_or(weight.len(), |(data, _)| data.len());
         let pack = || match format {
             PackFormat::Linear(sizes, _) if let Some((data, half)) = &half => {
-                let rows = program.linear_rows(step, sizes[1]);
+                let rows = program.packed_rows(program.linear_rows(step, sizes[1]));
                 let weight = LinearWeight {
                     data,
                     sizes,
@@ -491,7 +491,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
     }
     match &step.op {
         Op::Recurrent(own) if is_known() => {
-            let width = LinearKernel::width(own.batch);
+            let width = LinearKernel::width(program.packed_rows(own.batch));
             Some(PackFormat::Linear([own.gates(), own.width], Some(width)))
         }
         Op::Linear if is_known() && program.has_integers(step) => {
@@ -529,7 +529,7 @@ fn pack_format(program: &Program, step: &Step) -> Option<PackFormat> {
 /// The format of the numbers of a linear layer.
 fn linear_format(program: &Program, step: &Step) -> PackFormat {
     let weight = program.shape(step.inputs[1]);
-    let rows = program.linear_rows(step, weight[1]);
+    let rows = program.packed_rows(program.linear_rows(step, weight[1]));
     let width = match program.products(step).bf16_unit() {
         Some(_) => None,
         None => Some(LinearKernel::width(rows)),
@@ -591,12 +591,16 @@ pub(crate) fn linear_kernel(
 ) -> Linear {
     if let Op::Recurrent(own) = &step.op {
         // A rounding error of one time step would carry into all later ones.
-        return Linear::F32(LinearKernel::new(weight, bias, own.batch));
+        return Linear::F32(LinearKernel::new(
+            weight,
+            bias,
+            program.packed_rows(own.batch),
+        ));
     }
     match program.products(step).bf16_unit() {
         Some(unit) => Linear::Bf16(Bf16Linear::new(unit, weight, bias)),
         None => {
-            let rows = program.linear_rows(step, weight.sizes[1]);
+            let rows = program.packed_rows(program.linear_rows(step, weight.sizes[1]));
             Linear::F32(LinearKernel::new(weight, bias, rows))
         }
     }

@@ -236,6 +236,9 @@ impl Output {
 pub struct Program {
     /// Precision of the products of all convolutions and linear layers; see [`products`](Self::products).
     pub precision: Precision,
+    /// Whether weights of linear layers are packed for any number of rows, so that programs for other sizes
+    /// share them.
+    pub any_rows: bool,
     /// Weights of bfloat16 in layers, whose inputs are rounded to it, too.
     pub rounded: FxHashSet<ValueId>,
     /// All values.
@@ -287,6 +290,11 @@ impl Program {
     /// Number of rows of a linear layer with this many inputs.
     pub(crate) fn linear_rows(&self, step: &Step, inputs: usize) -> usize {
         self.value(step.inputs[0]).len() / inputs.max(1)
+    }
+
+    /// The number of rows for which the weight of a linear layer is packed that has this many.
+    pub(crate) fn packed_rows(&self, rows: usize) -> usize {
+        if self.any_rows { usize::MAX } else { rows }
     }
 
     /// Whether the weight of a linear layer is made from integers, and is as it is made.

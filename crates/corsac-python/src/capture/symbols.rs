@@ -623,8 +623,46 @@ impl<'py> Look<'_, 'py> {
             symbols.condition(name, first.unbind(), second.unbind(), result);
             return Ok(());
         }
+        let is_of_equality = matches!(COMPARISONS.get(arg), Some(&("eq" | "ne")));
+        if is_of_equality && self.tuples_compared(left, right)? {
+            return Ok(());
+        }
         self.fix(left)?;
         self.fix(right)
+    }
+
+    /// Handles a comparison of two tuples of numbers, which compares them one by one up to the first that differ.
+    /// Whether they are such tuples.
+    fn tuples_compared(
+        &mut self,
+        left: &Bound<'py, PyAny>,
+        right: &Bound<'py, PyAny>,
+    ) -> PyResult<bool> {
+        let (Some(left), Some(right)) = (plain_tuple(left), plain_tuple(right)) else {
+            return Ok(false);
+        };
+        let is_equal = |a: &Bound<'py, PyAny>, b: &Bound<'py, PyAny>| {
+            Number::of(a)?.compare("eq", Number::of(b)?)
+        };
+        let pairs = || left.iter().zip(right.iter());
+        if pairs().any(|(a, b)| is_equal(&a, &b).is_none()) {
+            return Ok(false);
+        }
+        if left.len() != right.len() {
+            return Ok(true);
+        }
+        for (a, b) in pairs() {
+            let result = is_equal(&a, &b) == Some(true);
+            if let Some(operands) = self.operands(&a, &b)? {
+                let (first, second) = operands.expressions;
+                let symbols = &mut self.state.symbols;
+                symbols.condition("eq", first.unbind(), second.unbind(), result);
+            }
+            if !result {
+                break;
+            }
+        }
+        Ok(true)
     }
 
     /// Handles a call of a C function, which may compute with its arguments unless it only `moves`
@@ -659,4 +697,12 @@ impl<'py> Look<'_, 'py> {
             self.state.symbols.lose("a function of C that is mapped");
         }
     }
+}
+
+/// A tuple or a shape, which Python compares element by element.
+fn plain_tuple<'a, 'py>(own: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, PyTuple>> {
+    let tuple = own.cast::<PyTuple>().ok()?;
+    let is_plain =
+        own.is_exact_instance_of::<PyTuple>() || name_in_c(&own.get_type()) == "torch.Size";
+    is_plain.then_some(tuple)
 }

@@ -35,7 +35,7 @@ use crate::analysis::{find_types, settings, shape_error};
 use crate::graph::PyGraph;
 use crate::graph::node::PyNode;
 
-pub(crate) use program::PyProgram;
+pub(crate) use program::{Contexts, PyProgram};
 pub(crate) use tensor_finder::TensorFinder;
 pub(crate) use tensors::Exchange;
 pub(crate) use tensors::requires_grad;
@@ -193,7 +193,11 @@ fn compile_graph<'py>(
     strict: bool,
     precision: &str,
 ) -> PyResult<PyProgram> {
-    model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs, false)
+    model::PyNativeModel::new(graph, strict, precision, false, None)?.compile(
+        graph.py(),
+        inputs,
+        false,
+    )
 }
 
 /// The nodes of `graph` that the engine does not support, for tensors like `inputs`, with the

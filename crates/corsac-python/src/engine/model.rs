@@ -29,6 +29,7 @@ pub(crate) struct PyNativeModel {
     graph: Py<PyGraph>,
     strict: bool,
     precision: Precision,
+    any_rows: bool,
     facts: TypeFacts,
     weights: Arc<WeightCache>,
     contexts: Contexts,
@@ -36,14 +37,16 @@ pub(crate) struct PyNativeModel {
 
 #[pymethods]
 impl PyNativeModel {
-    /// `strict` and `precision` are as for `compile_graph`. With `after`, the last model that was
+    /// `strict` and `precision` are as for `compile_graph`. With `any_rows`, weights of linear layers are packed
+    /// once for any number of rows. With `after`, the last model that was
     /// made for a graph with the same weights, both share packed weights and memory.
     #[new]
-    #[pyo3(signature = (graph, *, strict = false, precision = "f32", after = None))]
+    #[pyo3(signature = (graph, *, strict = false, precision = "f32", any_rows = false, after = None))]
     pub(super) fn new(
         graph: &Bound<'_, PyGraph>,
         strict: bool,
         precision: &str,
+        any_rows: bool,
         after: Option<&Self>,
     ) -> PyResult<Self> {
         checked_setting(graph.py())?;
@@ -55,6 +58,7 @@ impl PyNativeModel {
             graph: graph.clone().unbind(),
             strict,
             precision: precision_named(precision)?,
+            any_rows,
             facts,
             weights: after
                 .map(|known| Arc::clone(&known.weights))
@@ -92,6 +96,7 @@ impl PyNativeModel {
             lowered.map_err(|error| CompileError::new_err(error.to_string()))
         })?;
         program.precision = program.precision.or(self.precision);
+        program.any_rows = self.any_rows;
         let mut elsewhere = Vec::new();
         if !program.written.is_empty() {
             let exchange = Exchange::get(py)?;
@@ -110,7 +115,7 @@ impl PyNativeModel {
         let tensors = borrowed.iter().map(|&number| &self.facts.tensors[number]);
         let borrowed = tensors.map(|tensor| tensor.clone_ref(py)).collect();
         let contexts = Arc::clone(&self.contexts);
-        let program = PyProgram::with_contexts(executable, self.strict, contexts);
+        let program = PyProgram::new(executable, self.strict, contexts);
         Ok(program.with_borrowed(borrowed).with_weights_in(elsewhere))
     }
 

@@ -28,7 +28,7 @@ use super::tensors::{Described, Exchange, writable, writable_halves};
 use super::weights::elements;
 
 /// Memory of finished runs, reused by later ones: of one program, or of all programs of a model.
-pub(super) type Contexts = Arc<Mutex<Vec<Context>>>;
+pub(crate) type Contexts = Arc<Mutex<Vec<Context>>>;
 
 /// Type of a tensor that a program takes or makes.
 #[derive(Clone)]
@@ -232,11 +232,7 @@ fn borrowed<'a>(tensor: &'a Bound<'_, PyAny>, spec: &Spec) -> PyResult<Input<'a>
 }
 
 impl PyProgram {
-    pub(crate) fn new(executable: Executable, strict: bool) -> Self {
-        Self::with_contexts(executable, strict, Contexts::default())
-    }
-
-    pub(super) fn with_contexts(executable: Executable, strict: bool, contexts: Contexts) -> Self {
+    pub(crate) fn new(executable: Executable, strict: bool, contexts: Contexts) -> Self {
         let program = executable.program();
         let inputs = program.input_dtypes.iter();
         let mut inputs: Vec<Spec> = inputs.map(|&dtype| Spec::of(dtype)).collect();

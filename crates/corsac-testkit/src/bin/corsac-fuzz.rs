@@ -121,9 +121,10 @@ fn model(random: &mut Random) -> Vec<u8> {
         let len = random.below(400);
         return random.bytes(len);
     }
-    let mut file = match random.below(3) {
+    let mut file = match random.below(4) {
         0 => fuzz::small_model(),
         1 => fuzz::typed_model(),
+        2 => fuzz::sized_model(),
         _ => fuzz::quantised_model(),
     };
     if random.below(4) == 0 {
