@@ -222,7 +222,8 @@ def test_random_chains(seed):
             continue
         calls.append((function, operands))
         values.append(result)
-    results = [len(values) - 1, *choose.sample(range(len(inputs), len(values)), choose.choice([2, 4]))]
+    others = choose.sample(range(len(inputs), len(values)), choose.choice([2, 4]))
+    results = [len(values) - 1, *others]
 
     def run(x, y, z):
         values = [x, y, z]
