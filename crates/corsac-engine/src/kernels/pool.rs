@@ -91,36 +91,22 @@ impl<T: Float> Line<T> {
 #[inline(always)]
 fn along<T: Float>(line: &[T], stride: usize, out: &mut [T], f: impl Fn(T, T) -> T) {
     match stride {
-        1 => in_lanes(out, line, |out, &x| *out = f(*out, x)),
-        2 => in_lanes(out, line.as_chunks::<2>().0, |out, pair| {
-            *out = f(*out, pair[0])
-        }),
+        1 => out
+            .iter_mut()
+            .zip(line)
+            .for_each(|(out, &x)| *out = f(*out, x)),
+        2 => {
+            let pairs = line.as_chunks::<2>().0;
+            out.iter_mut()
+                .zip(pairs)
+                .for_each(|(out, pair)| *out = f(*out, pair[0]));
+        }
         _ => {
             let every = line.iter().step_by(stride);
             out.iter_mut()
                 .zip(every)
                 .for_each(|(out, &x)| *out = f(*out, x));
         }
-    }
-}
-
-/// Numbers of a vector.
-const LANES: usize = 8;
-
-/// Calls `f` with pairs of elements, a vector at a time: rows are often too short for the unrolled vectors of a loop of
-/// any length.
-#[inline(always)]
-fn in_lanes<O, T>(out: &mut [O], elements: &[T], f: impl Fn(&mut O, &T)) {
-    let len = out.len().min(elements.len());
-    let (out, out_rest) = out[..len].as_chunks_mut::<LANES>();
-    let (elements, rest) = elements[..len].as_chunks::<LANES>();
-    for (out, elements) in out.iter_mut().zip(elements) {
-        for (out, x) in out.iter_mut().zip(elements) {
-            f(out, x);
-        }
-    }
-    for (out, x) in out_rest.iter_mut().zip(rest) {
-        f(out, x);
     }
 }
 
@@ -143,8 +129,6 @@ pub(crate) fn places_of_largest<T: Real + Into<f64>>(
     };
     let taps = (0..pool.kernel[0]).flat_map(|row| (0..pool.kernel[1]).map(move |own| [row, own]));
     let offsets: Vec<i64> = taps.map(offset).collect();
-    let first = (0..out_columns).map(|column| first_tap(column, pool, 1));
-    let first: Vec<T> = first.map(|tap| T::of(tap as f64)).collect();
     let planes = input.par_chunks((rows * columns).max(1));
     let results = out.par_chunks_mut((out_rows * out_columns).max(1));
     results
@@ -153,15 +137,19 @@ pub(crate) fn places_of_largest<T: Real + Into<f64>>(
         .run_parallel_with(
             || {
                 let line = Line::new(columns, pool, out_columns, T::of(f64::NEG_INFINITY));
-                (line, first.clone(), first.clone())
+                (
+                    line,
+                    vec![T::default(); out_columns],
+                    vec![T::default(); out_columns],
+                )
             },
             |(line, most, taps), (out, plane)| {
                 for (at, out) in out.chunks_mut(out_columns).enumerate() {
-                    largest_taps(line, plane, at, pool, (most, taps, &first));
-                    let start = at * pool.stride[0] * columns;
+                    largest_taps(line, plane, at, pool, (most, taps));
+                    let first = at * pool.stride[0] * columns;
                     let padding = pool.padding[0] * columns + pool.padding[1];
                     for (column, (out, &tap)) in out.iter_mut().zip(&*taps).enumerate() {
-                        let start = (start + column * pool.stride[1]) as i64 - padding as i64;
+                        let start = (first + column * pool.stride[1]) as i64 - padding as i64;
                         let tap: f64 = tap.into();
                         *out = start + offsets[tap as usize];
                     }
@@ -170,67 +158,43 @@ pub(crate) fn places_of_largest<T: Real + Into<f64>>(
         );
 }
 
-/// The first tap of window `at` along a dimension that lies in the image.
-fn first_tap(at: usize, pool: &Pool, dim: usize) -> usize {
-    let before = pool.padding[dim].saturating_sub(at * pool.stride[dim]);
-    before.div_ceil(pool.dilation[dim])
-}
-
-/// The largest elements of a row of windows, and their numbers in the windows. `first` has the first taps of windows
-/// along columns.
+/// The largest elements of a row of windows, and their numbers in the windows.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn largest_taps<T: Real>(
     line: &mut Line<T>,
     plane: &[T],
     at: usize,
     pool: &Pool,
-    (most, taps, first): (&mut [T], &mut [T], &[T]),
+    (most, taps): (&mut [T], &mut [T]),
 ) {
     let columns = line.columns;
-    let first_row = first_tap(at, pool, 0);
+    let outside = |at: usize, dim: usize| {
+        let before = pool.padding[dim].saturating_sub(at * pool.stride[dim]);
+        before.div_ceil(pool.dilation[dim])
+    };
+    let first = outside(at, 0);
     let rows = plane.len() / columns.max(1);
     // Those of windows of minus infinities.
-    let before = T::of((first_row * pool.kernel[1]) as f64);
-    for (tap, &first) in taps.iter_mut().zip(first) {
-        *tap = before + first;
+    for (column, tap) in taps.iter_mut().enumerate() {
+        *tap = T::of((first * pool.kernel[1] + outside(column, 1)) as f64);
     }
     most.fill(line.outside);
     for (nth, row) in window(at, rows, pool, 0).enumerate() {
         line.image()
             .copy_from_slice(&plane[row * columns..][..columns]);
         for k in 0..pool.kernel[1] {
-            let tap = T::of(((first_row + nth) * pool.kernel[1] + k) as f64);
+            let tap = T::of(((first + nth) * pool.kernel[1] + k) as f64);
             let line = &line.elements[k * pool.dilation[1]..];
             match pool.stride[1] {
-                1 => keep_larger_in_lanes(line, |&x| x, tap, most, taps),
+                1 => keep_larger(line.iter().copied(), tap, most, taps),
                 2 => {
                     let pairs = line.as_chunks::<2>().0;
-                    keep_larger_in_lanes(pairs, |pair| pair[0], tap, most, taps);
+                    keep_larger(pairs.iter().map(|pair| pair[0]), tap, most, taps);
                 }
                 stride => keep_larger(line.iter().copied().step_by(stride), tap, most, taps),
             }
         }
     }
-}
-
-/// [`keep_larger`], a vector at a time.
-#[inline(always)]
-fn keep_larger_in_lanes<E, T: Real>(
-    elements: &[E],
-    element: impl Fn(&E) -> T,
-    tap: T,
-    most: &mut [T],
-    taps: &mut [T],
-) {
-    let (elements, rest) = elements.as_chunks::<LANES>();
-    let (most, most_rest) = most.as_chunks_mut::<LANES>();
-    let (taps, taps_rest) = taps.as_chunks_mut::<LANES>();
-    for ((elements, most), taps) in elements.iter().zip(&mut *most).zip(taps) {
-        keep_larger(elements.iter().map(&element), tap, most, taps);
-    }
-    // Elements behind the last window follow.
-    let rest = elements.get(most.len()).map_or(rest, |own| own.as_slice());
-    keep_larger(rest.iter().map(&element), tap, most_rest, taps_rest);
 }
 
 #[inline(always)]

@@ -259,11 +259,9 @@ fn extreme<T: Float>(reduction: Reduction, row: &[T]) -> T {
             let (whole, rest) = row.as_chunks::<LANES>();
             let (mut own, mut all) = (None, T::default());
             // NaN is found by sums, so that an extreme is one instruction: a sum with NaN is NaN.
-            let mut rest = rest;
-            if let (Some((first, more)), Some(last)) = (whole.split_first(), row.last_chunk()) {
+            if let Some((first, more)) = whole.split_first() {
                 let (mut lanes, mut sums) = (*first, *first);
-                // The last elements come twice, if the row is no multiple of the lanes.
-                for chunk in more.iter().chain([last]) {
+                for chunk in more {
                     for ((lane, sum), &x) in lanes.iter_mut().zip(&mut sums).zip(chunk) {
                         *lane = $f(*lane, x);
                         *sum += x;
@@ -271,7 +269,6 @@ fn extreme<T: Float>(reduction: Reduction, row: &[T]) -> T {
                 }
                 own = Some(halved!(lanes, $f));
                 all = halved!(sums, |a: T, b: T| a + b);
-                rest = &[];
             }
             for &x in rest {
                 all += x;
