@@ -1,6 +1,7 @@
 """Elementwise operators fused into one step."""
 
 import random
+import re
 
 import pytest
 import torch
@@ -147,6 +148,80 @@ def test_tensors_that_rows_are_computed_from_are_read_once():
         assert len(steps) == 2 and all("= fused(" in step for step in steps), steps
     unequal = torch.randn(40, 300), torch.randn(300), torch.rand(40, 1)
     compiled(lambda x, y, z: ((x * z).exp() + y, (x * z).sum(-1), (x + y).mean(-1)), *unequal)
+
+
+def scaled_by_rows_and_columns(x, y, z):
+    d = x.sum(-1)
+    return x * d[:, None] * d[None, :], (x + d).exp()
+
+
+def read_before_a_pair(x, y, z):
+    m = x.mean(-1, keepdim=True)
+    v = y * m
+    return x.clamp(-1, 1) * z[:, :1] * v, v - z[:, :1], m
+
+
+def two_pairs_that_need_each_other(x, y, z):
+    a = x.exp().sin()
+    b = y.abs().sum(-1, keepdim=True)
+    return a, b, (x.abs() * b).sum(-1), (y.sin() + a).exp()
+
+
+def two_pairs_around_a_scan(x, y, z):
+    a, b = x.exp().sin(), y.abs().sum(-1)
+    return a, b.cumsum(0), x.abs().sum(-1), (y.sin() + a).exp()
+
+
+def repeated_operands(x, y, z):
+    a = x.sigmoid()
+    v = a + z[:, :1]
+    m = x.mean(-1, keepdim=True)
+    w = y + m
+    return a.sin() * v, v.sin() * z[0], w.cos() * z, w.sin() + x, (z * m).cos().sum(-1)
+
+
+def repeated_in_chains(x, y, z):
+    u = x * z[:, :1]
+    v = u * z[:, :1]
+    return v.exp(), v.sin(), u.double()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        scaled_by_rows_and_columns,
+        read_before_a_pair,
+        two_pairs_that_need_each_other,
+        two_pairs_around_a_scan,
+        repeated_operands,
+        repeated_in_chains,
+    ],
+)
+@pytest.mark.parametrize("shape", [(40, 40), (64, 100)])
+def test_values_are_computed_before_they_are_read(function, shape):
+    if shape[0] != shape[1] and function is scaled_by_rows_and_columns:
+        pytest.skip("for squares")
+    x, y, z = (torch.randn(shape) for _ in range(3))
+    computed = set()
+    for step in compiled(function, x, y, z):
+        results, _, operands = step.partition(" = ")
+        read = set(re.findall(r"%\d+", operands))
+        assert read <= computed, step
+        computed |= set(re.findall(r"%\d+", results))
+
+
+def test_cost_of_chains_of_products_with_rows_grows_with_their_length():
+    def steps(count):
+        def function(x, f):
+            results = []
+            for _ in range(count):
+                x = x * f
+                results.append((x + 1).abs())
+            return tuple(results)
+
+        return compiled(function, torch.randn(32, 48), torch.rand(32, 1))
+
+    assert sum(step.count("Mul") for step in steps(30)) <= 35
 
 
 def test_a_row_result_that_is_written_to_an_input():

@@ -631,3 +631,39 @@ def test_random_uses_of_sizes(seed):
         for _ in range(10):
             x, y = torch.randn(choose.randint(1, 6), 3), torch.randn(choose.randint(1, 6))
             same(compiled(x, y), scope["program"](x, y))
+
+
+def doubled_sizes(tensors):
+    for tensor in tensors:
+        yield 2 * tensor.shape[0]
+
+
+class Sizes:
+    """An iterable whose elements are sizes."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def __iter__(self):
+        for tensor in self.tensors:
+            yield tensor.shape[0]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * (0.5 * x.shape[0]),
+        lambda x: x * (x.shape[0] + 0.25) - (1.5 - x.shape[0]),
+        lambda x: torch.where(torch.arange(x.shape[0]) < 2 + x.shape[0] * 0.5, x[:, 0], 0.0),
+        lambda x: x.clamp(max=x.shape[0] * 0.05),
+        lambda x: x[: int(x.shape[0] * 0.5) + 1],
+        lambda x: x * 2 if x.shape[0] > 4.5 else x - 1,
+        lambda x: x * sum(own.shape[0] for own in (x, x)),
+        lambda x: x * math.prod(own.shape[0] for own in (x, x)),
+        lambda x: x * len(set(own.shape[0] for own in (x, x.t()))),  # noqa: C401
+        lambda x: x * sum(doubled_sizes((x, x))),
+        lambda x: x * sum(Sizes((x, x))),
+    ],
+)
+def test_floats_of_sizes_and_sizes_from_generators_are_never_those_of_another_call(program):
+    agree(program)

@@ -167,7 +167,7 @@ class Sizes:
     def _symbol(self, number: int, own: torch.Tensor, dim: int) -> int:
         expression, size = self._expression(number, own, dim), own.size(dim)
         return (
-            size if isinstance(expression, int) else self._recording.symbol(expression, size, False)
+            size if isinstance(expression, int | float) else self._recording.symbol(expression, size, False)
         )
 
     def numbers(self) -> Collection[Node]:
@@ -180,7 +180,7 @@ class Sizes:
         return None if expression is None else self._node(expression)
 
     def _node(self, expression: Expression) -> Any:
-        if isinstance(expression, int):
+        if isinstance(expression, int | float):
             return expression
         known = self._nodes.get(expression)
         if known is None:
@@ -251,7 +251,7 @@ class SizeConditions:
         names = [node.name for node in self._module.graph.nodes]
 
         def named(expression: Expression) -> Expression:
-            if isinstance(expression, int):
+            if isinstance(expression, int | float):
                 return expression
             name, first, second = expression
             if name in ("size", "count"):
@@ -268,7 +268,7 @@ class SizeConditions:
         names = {place: node.name for place, node in enumerate(self._module.graph.nodes)}
 
         def text(expression: Expression) -> str:
-            if isinstance(expression, int):
+            if isinstance(expression, int | float):
                 return str(expression)
             name, first, second = expression
             if name == "size":
@@ -312,7 +312,7 @@ class SizeConditions:
         made: dict[Expression, Any] = {}
 
         def value(expression: Expression) -> Any:
-            if isinstance(expression, int):
+            if isinstance(expression, int | float):
                 return expression
             if expression not in made:
                 name, first, second = expression
@@ -344,7 +344,7 @@ class SizeConditions:
         found = types.values(self._places)
 
         def value(expression: Expression) -> Any:
-            if isinstance(expression, int):
+            if isinstance(expression, int | float):
                 return expression
             name, first, second = expression
             if name == "count":

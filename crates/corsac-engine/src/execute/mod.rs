@@ -399,7 +399,10 @@ fn check_operators(program: &Program) -> Result<(), RunError> {
                 let is_read = |input: usize| step.inputs.get(input).copied().is_some_and(is_own);
                 let result = program.element(step.output);
                 (result == Element::Bool || result == fused.element)
-                    && fused.row_result.is_none_or(|_| step.results().all(is_f32))
+                    && fused.row_result.is_none_or(|value| {
+                        let rows = fused.row.map(|row| fused.len / row.max(1));
+                        step.results().all(is_f32) && rows == Some(program.value(value).len())
+                    })
                     && fused.reads().all(is_read)
             }
             // Of levels.

@@ -16,7 +16,7 @@ mod weight_scaling;
 use rustc_hash::FxHashMap;
 
 use crate::program::{
-    Binary, Element, Epilogue, Layout, Op, Program, Step, ValueId, WeightTransform,
+    Binary, Element, Epilogue, Layout, Op, Program, Source, Step, ValueId, WeightTransform,
 };
 use flow::Flow;
 use weight_scaling::Scaling;
@@ -69,6 +69,23 @@ fn join(program: &mut Program) {
     fusion::fuse(program);
     // Numbers that became operands.
     remove_unused(program);
+    debug_assert!(is_in_order(program), "{program}");
+}
+
+/// Whether each step reads only what has been computed before.
+fn is_in_order(program: &Program) -> bool {
+    let mut computed = vec![false; program.values.len()];
+    program.steps.iter().all(|step| {
+        let is_there = |value: ValueId| {
+            let root = program.root(value);
+            computed[root.index()] || !matches!(program.value(root).source, Source::Step)
+        };
+        let all = step.reads().all(is_there);
+        for value in step.results() {
+            computed[program.root(value).index()] = true;
+        }
+        all
+    })
 }
 
 /// Folds or fuses `step` into a step before it, if that is possible, and returns the position of

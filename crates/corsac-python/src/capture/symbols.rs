@@ -578,9 +578,9 @@ impl<'py> Look<'_, 'py> {
         let name = ARITHMETIC.iter().find(|own| own.0 == kind);
         if let Some((_, name)) = name
             && let Some(operands) = self.operands(left, right)?
-            // Quotients of sizes are no sizes.
-            && (operands.of_values || *name != "truediv")
             && let Some(value) = operands.numbers.0.arithmetic(name, operands.numbers.1)
+            // What is computed from sizes is a size only if it is an integer.
+            && (operands.of_values || matches!(value, Number::Int(_)))
             && let Some(frame) = self.state.frames.last_mut()
         {
             let (first, second) = operands.expressions;
@@ -675,11 +675,9 @@ impl<'py> Look<'_, 'py> {
         if let Some(watched) = self.state.frames.last_mut() {
             watched.moves = false;
         }
-        if self.state.symbols.is_empty() {
-            return Ok(());
-        }
+        let none = self.state.symbols.is_empty();
         for own in arguments {
-            if !self.is_tensor(own) {
+            if !self.is_tensor(own) && (!none || runs_python(own)?) {
                 self.fix(own)?;
             }
         }
@@ -696,6 +694,17 @@ impl<'py> Look<'_, 'py> {
         if !self.state.symbols.is_empty() && !function.is_some_and(is_seen) {
             self.state.symbols.lose("a function of C that is mapped");
         }
+    }
+}
+
+/// Whether the elements of an iterable are made by code of Python, which may be the first to make symbols.
+fn runs_python(own: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if name_in_c(&own.get_type()) == "generator" {
+        return Ok(true);
+    }
+    match own.get_type().getattr_opt("__iter__")? {
+        Some(iter) => iter.hasattr("__code__"),
+        None => Ok(false),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::{Kind, float_of, repeat, rows_fit, rows_of};
+use super::repeat::Cheap;
+use super::{Kind, float_of, rows_fit, rows_of};
 use crate::optimise::flow::Flow;
 use crate::program::fused::{LINES, SHORTEST_RUN, Width};
 use crate::program::{Element, Program, ValueId};
@@ -34,7 +35,7 @@ pub(super) struct Group {
 
 impl Group {
     /// The group of the steps that can be fused with step `root`, which comes last.
-    pub(super) fn grow(program: &Program, flow: &Flow, root: usize) -> Option<Self> {
+    pub(super) fn grow(program: &Program, flow: &Flow, cheap: &Cheap, root: usize) -> Option<Self> {
         let step = &program.steps[root];
         let kind = Kind::of(program, step)?;
         let mut group = Self {
@@ -58,11 +59,11 @@ impl Group {
             Kind::Each(_) | Kind::WithNumber(..) => Width::Tile,
         };
         group.members.insert(root, (kind, width));
-        Some(group.grown(program, flow))
+        Some(group.grown(program, flow, cheap))
     }
 
     /// The group with all steps that can be fused with those that it has.
-    pub(super) fn grown(mut self, program: &Program, flow: &Flow) -> Self {
+    pub(super) fn grown(mut self, program: &Program, flow: &Flow, cheap: &Cheap) -> Self {
         let makers = |at: usize| {
             let inputs = program.steps[at].inputs.iter();
             inputs.filter_map(|&value| flow.maker(program, value))
@@ -73,7 +74,7 @@ impl Group {
             if self.members.contains_key(&at) {
                 continue;
             }
-            if let Some(admitted) = self.admit(program, flow, at) {
+            if let Some(admitted) = self.admit(program, flow, cheap, at) {
                 self.members.insert(at, admitted);
                 candidates.extend(makers(at));
             }
@@ -84,20 +85,40 @@ impl Group {
         self
     }
 
-    /// The last steps of this group and of `rows`, which computes a number for each row, as a group that is computed at
-    /// position `at`.
-    pub(super) fn with_rows(&self, rows: &Self, at: usize) -> Option<Self> {
+    /// The group of the last steps of this group and of `rows`, which computes a number for each row, at the later one.
+    /// `None` if members read one of the results in another way than it is computed.
+    pub(super) fn with_rows(
+        &self,
+        rows: &Self,
+        program: &Program,
+        flow: &Flow,
+        cheap: &Cheap,
+    ) -> Option<Self> {
         let own = [
             (self.root, self.member(self.root)?),
             (rows.root, rows.member(rows.root)?),
         ];
-        Some(Self {
+        let group = Self {
             members: own.into_iter().collect(),
             row_root: Some(rows.root),
-            at,
+            at: self.root.max(rows.root),
             row: rows.row,
             ..*self
-        })
+        };
+        let group = group.grown(program, flow, cheap);
+        let fits = |&(at, (_, width)): &(usize, (Kind, Width))| {
+            let readers = flow.readers(program.root(program.steps[at].output)).iter();
+            let mut readers = readers.filter(|(reader, _)| group.members.contains_key(reader));
+            readers.all(
+                |&(reader, value)| match group.used(program, reader, value) {
+                    Some((used, row)) => {
+                        used == width && (width == Width::Tile || row == group.row)
+                    }
+                    None => false,
+                },
+            )
+        };
+        own.iter().all(fits).then_some(group)
     }
 
     /// The width of the result.
@@ -151,19 +172,25 @@ impl Group {
     }
 
     /// Kind and width of step `at`, if it can be a member.
-    fn admit(&mut self, program: &Program, flow: &Flow, at: usize) -> Option<(Kind, Width)> {
+    fn admit(
+        &mut self,
+        program: &Program,
+        flow: &Flow,
+        cheap: &Cheap,
+        at: usize,
+    ) -> Option<(Kind, Width)> {
         let step = &program.steps[at];
         let kind = Kind::of(program, step)?;
         let output = program.root(step.output);
         let float = float_of(program, step).ok()?;
         let differs = float.is_some() && self.float.is_some() && float != self.float;
-        if flow.is_returned(output) || differs {
+        // Other groups may compute a cheap reader, too.
+        if flow.is_returned(output) || differs || cheap.reads(flow, output) {
             return None;
         }
         let mut common: Option<(Width, Option<usize>)> = None;
-        let cheap = repeat::is_cheap(program, flow, at);
         for &(reader, value) in flow.readers(output) {
-            if cheap && !self.members.contains_key(&reader) {
+            if cheap.is(at) && !self.members.contains_key(&reader) {
                 continue;
             }
             let used = self.used(program, reader, value)?;

@@ -1,8 +1,10 @@
 //! Division of a program into groups of steps.
 
+use rustc_hash::FxHashMap;
+
 use super::build;
 use super::group::Group;
-use super::pairs::Pair;
+use super::repeat::Cheap;
 use crate::optimise::flow::Flow;
 use crate::program::{Program, Step};
 
@@ -17,8 +19,13 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The groups that grow from the last steps, and from `pairs`.
-    pub(super) fn of(program: &Program, flow: &Flow, pairs: &[Pair]) -> Self {
+    /// The groups that grow from the last steps, and `pairs`, each at the position where it is computed.
+    pub(super) fn of(
+        program: &Program,
+        flow: &Flow,
+        cheap: &Cheap,
+        pairs: &FxHashMap<usize, Group>,
+    ) -> Self {
         let count = program.steps.len();
         let mut all = Self {
             groups: vec![None; count],
@@ -34,13 +41,10 @@ impl Groups {
             if all.taken[at] {
                 continue;
             }
-            let pair = pairs.iter().find(|pair| pair.last() == at);
-            let group = match pair {
-                Some(pair) => Some(pair.group(program, flow)),
-                None => Group::grow(program, flow, at),
+            let pair = pairs.get(&at).cloned();
+            let Some(group) = pair.or_else(|| Group::grow(program, flow, cheap, at)) else {
+                continue;
             };
-            let Some(group) = group else { continue };
-            let place = group.at;
             if let Some(step) = build::step(program, flow, &group) {
                 for member in group.members() {
                     match group.owns(program, flow, member) {
@@ -48,11 +52,17 @@ impl Groups {
                         false => left[member] += group.reads_of(program, flow, member),
                     }
                 }
-                all.fused[place] = Some(step);
+                all.fused[at] = Some(step);
             }
-            all.groups[place] = Some(group);
+            // One that is not worth a fused step may still be part of a pair.
+            all.groups[at] = Some(group);
         }
         all
+    }
+
+    /// Whether the result of step `at` is stored.
+    pub(super) fn stores(&self, at: usize) -> bool {
+        !self.taken[at] || self.fused[at].is_some()
     }
 
     /// The groups, in order.

@@ -13,6 +13,7 @@ mod groups;
 mod pairs;
 mod repeat;
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::flow::Flow;
@@ -23,6 +24,7 @@ use crate::program::{
     Step, Unary, ValueId,
 };
 use groups::Groups;
+use repeat::Cheap;
 
 /// Rows with more elements than this do not stay in the cache.
 const LONGEST_ROW: usize = 16 * 1024;
@@ -35,10 +37,15 @@ const LITTLE: usize = 64 * 1024;
 /// Fuses elementwise steps.
 pub(crate) fn fuse(program: &mut Program) {
     let flow = Flow::of(program);
-    let mut groups = Groups::of(program, &flow, &[]);
-    let pairs = pairs::find(program, &flow, &groups);
+    let none = FxHashMap::default();
+    let mut groups = Groups::of(program, &flow, &Cheap::none(program), &none);
+    let cheap = Cheap::of(program, &flow, &groups);
+    if !cheap.is_empty() {
+        groups = Groups::of(program, &flow, &cheap, &none);
+    }
+    let pairs = pairs::find(program, &flow, &cheap, &groups);
     if !pairs.is_empty() {
-        groups = Groups::of(program, &flow, &pairs);
+        groups = Groups::of(program, &flow, &cheap, &pairs);
     }
     groups.replace(program);
 }

@@ -6,30 +6,21 @@ use smallvec::SmallVec;
 
 use super::group::Group;
 use super::groups::Groups;
+use super::repeat::Cheap;
 use crate::optimise::flow::Flow;
 use crate::program::fused::Width;
 use crate::program::{Element, Layout, Program, ValueId};
 
-/// Two groups that become one.
-pub(super) struct Pair {
-    /// Their last steps.
-    group: Group,
-}
-
-impl Pair {
-    /// Position of the later one of the last steps.
-    pub(super) fn last(&self) -> usize {
-        self.group.root.max(self.group.row_root.unwrap_or(0))
-    }
-
-    /// The group that grows from the last steps.
-    pub(super) fn group(&self, program: &Program, flow: &Flow) -> Group {
-        self.group.clone().grown(program, flow)
-    }
-}
-
-/// Pairs among `groups`.
-pub(super) fn find(program: &Program, flow: &Flow, groups: &Groups) -> Vec<Pair> {
+/// The groups that pairs among `groups` become, by their last step.
+///
+/// A pair is computed where its later last step was, and nothing reads the result of the earlier one before: so each
+/// group is computed no earlier than its members were, and each result before the steps that read it.
+pub(super) fn find(
+    program: &Program,
+    flow: &Flow,
+    cheap: &Cheap,
+    groups: &Groups,
+) -> FxHashMap<usize, Group> {
     let mut readers: FxHashMap<ValueId, SmallVec<[&Group; 2]>> = FxHashMap::default();
     for group in groups.iter() {
         for tensor in tensors(program, group) {
@@ -40,7 +31,7 @@ pub(super) fn find(program: &Program, flow: &Flow, groups: &Groups) -> Vec<Pair>
         }
     }
     let mut used: FxHashSet<usize> = FxHashSet::default();
-    let mut pairs = Vec::new();
+    let mut pairs = FxHashMap::default();
     // First where the tensor need not be stored then.
     for stored in [false, true] {
         for own in groups.iter().filter(|own| own.width() == Some(Width::Row)) {
@@ -52,19 +43,23 @@ pub(super) fn find(program: &Program, flow: &Flow, groups: &Groups) -> Vec<Pair>
                 others.map(move |other| (tensor, other))
             });
             let pair = others.into_iter().find_map(|(tensor, other)| {
-                let maker = absorbed(program, flow, tensor, [other, own]);
                 let is_free = |root: &usize| *root != own.root && !used.contains(root);
-                let free = is_free(&other.root) && maker.iter().all(is_free);
-                if !free || stored == maker.is_some() || !fits(program, other, own) {
+                if !is_free(&other.root) || !fits(program, other, own) {
                     return None;
                 }
-                let group = other.with_rows(own, place(program, flow, other, own)?)?;
-                Some((group, maker))
+                let maker = absorbed(program, flow, tensor, [other, own]);
+                if stored == maker.is_some()
+                    || !maker.iter().all(is_free)
+                    || !can_wait(program, flow, cheap, [other, own])
+                {
+                    return None;
+                }
+                Some((other.with_rows(own, program, flow, cheap)?, maker))
             });
             if let Some((group, maker)) = pair {
                 used.extend([own.root, group.root]);
                 used.extend(maker);
-                pairs.push(Pair { group });
+                pairs.insert(group.at, group);
             }
         }
     }
@@ -88,7 +83,7 @@ fn tensors<'a>(program: &'a Program, group: &'a Group) -> impl Iterator<Item = V
     all.filter(|&value| program.value(value).len() == group.len)
 }
 
-/// Whether the groups have tensors of the same shape and rows of the same length.
+/// Whether the groups have tensors and rows of the same lengths.
 fn fits(program: &Program, group: &Group, rows: &Group) -> bool {
     let is_simple = |group: &Group| {
         let output = program.value(program.root(program.steps[group.root].output));
@@ -101,19 +96,13 @@ fn fits(program: &Program, group: &Group, rows: &Group) -> bool {
             .all(|own| is_simple(own) && own.element() == Element::F32)
 }
 
-/// Position at which both groups can be computed: that of the later one if nothing reads the result of the earlier one
-/// before, or that of the earlier one if all that the later one reads has been computed there.
-fn place(program: &Program, flow: &Flow, a: &Group, b: &Group) -> Option<usize> {
+/// Whether the result of the earlier group is read behind the later group, or by it, only. A cheap reader may be computed
+/// by other groups, too.
+fn can_wait(program: &Program, flow: &Flow, cheap: &Cheap, [a, b]: [&Group; 2]) -> bool {
     let (first, second) = if a.root < b.root { (a, b) } else { (b, a) };
     let result = program.root(program.steps[first.root].output);
-    let mut readers = flow.readers(result).iter();
-    if readers.all(|&(reader, _)| reader > second.root || second.member(reader).is_some()) {
-        return Some(second.root);
-    }
-    let mut read = second.members().flat_map(|at| program.steps[at].reads());
-    let is_there = |value: ValueId| {
-        let maker = flow.maker(program, value);
-        maker.is_none_or(|maker| maker < first.root || second.member(maker).is_some())
+    let waits = |&(reader, _): &(usize, ValueId)| {
+        reader > second.root || second.member(reader).is_some() && !cheap.is(reader)
     };
-    read.all(is_there).then_some(first.root)
+    flow.readers(result).iter().all(waits)
 }
