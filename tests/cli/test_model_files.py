@@ -138,6 +138,8 @@ def test_named_sizes_that_make_no_sense_are_errors(capfd):
     cases = [
         (["batch,3"], "batch is no number; --dynamic batch=1..64 makes it"),
         (["batch,3", "--dynamic", "batch=64..1"], "64 is more than 1"),
+        (["batch,3", "--dynamic", "batch=0..64"], "the least size is 1"),
+        (["batch,3", "--dynamic", "batch=4..4"], "--input takes 4 itself"),
         (["batch,3", "--dynamic", "batch=x"], "expected a name with a range"),
         (["2,3", "--dynamic", "batch=1..64"], "no --input has this size"),
         (["batch,3", "--dynamic", "batch", "--dynamic", "batch=1..2"], "has a range already"),

@@ -31,8 +31,13 @@ class NamedSize:
         if found is None:
             raise Failure(f"--dynamic {text}: expected a name with a range, such as batch=1..64")
         least, most = (None if own is None else int(own) for own in found.group(2, 3))
-        if least is not None and most is not None and least > most:
-            raise Failure(f"--dynamic {text}: {least} is more than {most}")
+        if least == 0:
+            raise Failure(f"--dynamic {text}: the least size is 1")
+        if least is not None and most is not None and least >= most:
+            reason = (
+                f"{least} is more than {most}" if least > most else f"--input takes {most} itself"
+            )
+            raise Failure(f"--dynamic {text}: {reason}")
         return cls(found[1], least, most)
 
     def example(self, number: int) -> int:
