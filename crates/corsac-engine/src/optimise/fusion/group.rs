@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::repeat::Cheap;
 use super::{Kind, float_of, rows_fit, rows_of};
 use crate::optimise::flow::Flow;
 use crate::program::fused::{LINES, SHORTEST_RUN, Width};
@@ -35,7 +34,7 @@ pub(super) struct Group {
 
 impl Group {
     /// The group of the steps that can be fused with step `root`, which comes last.
-    pub(super) fn grow(program: &Program, flow: &Flow, cheap: &Cheap, root: usize) -> Option<Self> {
+    pub(super) fn grow(program: &Program, flow: &Flow, root: usize) -> Option<Self> {
         let step = &program.steps[root];
         let kind = Kind::of(program, step)?;
         let mut group = Self {
@@ -59,11 +58,11 @@ impl Group {
             Kind::Each(_) | Kind::WithNumber(..) => Width::Tile,
         };
         group.members.insert(root, (kind, width));
-        Some(group.grown(program, flow, cheap))
+        Some(group.grown(program, flow))
     }
 
     /// The group with all steps that can be fused with those that it has.
-    pub(super) fn grown(mut self, program: &Program, flow: &Flow, cheap: &Cheap) -> Self {
+    pub(super) fn grown(mut self, program: &Program, flow: &Flow) -> Self {
         let makers = |at: usize| {
             let inputs = program.steps[at].inputs.iter();
             inputs.filter_map(|&value| flow.maker(program, value))
@@ -74,7 +73,7 @@ impl Group {
             if self.members.contains_key(&at) {
                 continue;
             }
-            if let Some(admitted) = self.admit(program, flow, cheap, at) {
+            if let Some(admitted) = self.admit(program, flow, at) {
                 self.members.insert(at, admitted);
                 candidates.extend(makers(at));
             }
@@ -86,14 +85,9 @@ impl Group {
     }
 
     /// The group of the last steps of this group and of `rows`, which computes a number for each row, at the later one.
-    /// `None` if members read one of the results in another way than it is computed.
-    pub(super) fn with_rows(
-        &self,
-        rows: &Self,
-        program: &Program,
-        flow: &Flow,
-        cheap: &Cheap,
-    ) -> Option<Self> {
+    /// `None` if it would not have all members of both, or if members read one of the results in another way than it is
+    /// computed.
+    pub(super) fn with_rows(&self, rows: &Self, program: &Program, flow: &Flow) -> Option<Self> {
         let own = [
             (self.root, self.member(self.root)?),
             (rows.root, rows.member(rows.root)?),
@@ -105,7 +99,7 @@ impl Group {
             row: rows.row,
             ..*self
         };
-        let group = group.grown(program, flow, cheap);
+        let group = group.grown(program, flow);
         let fits = |&(at, (_, width)): &(usize, (Kind, Width))| {
             let readers = flow.readers(program.root(program.steps[at].output)).iter();
             let mut readers = readers.filter(|(reader, _)| group.members.contains_key(reader));
@@ -118,29 +112,14 @@ impl Group {
                 },
             )
         };
-        own.iter().all(fits).then_some(group)
+        let mut members = self.members().chain(rows.members());
+        let all = members.all(|at| group.members.contains_key(&at));
+        (all && own.iter().all(fits)).then_some(group)
     }
 
     /// The width of the result.
     pub(super) fn width(&self) -> Option<Width> {
         self.member(self.root).map(|(_, width)| width)
-    }
-
-    /// Whether nothing but the group needs the result of a member, or the group gives it.
-    pub(super) fn owns(&self, program: &Program, flow: &Flow, at: usize) -> bool {
-        let output = program.root(program.steps[at].output);
-        at == self.root
-            || Some(at) == self.row_root
-            || self.reads_of(program, flow, at) == flow.readers(output).len()
-    }
-
-    /// How many times members read the result of step `at`.
-    pub(super) fn reads_of(&self, program: &Program, flow: &Flow, at: usize) -> usize {
-        let output = program.root(program.steps[at].output);
-        let readers = flow.readers(output).iter();
-        readers
-            .filter(|(reader, _)| self.members.contains_key(reader))
-            .count()
     }
 
     /// The length of the rows for which operands have one number each, if it is one. Tiles that are parts of longer rows
@@ -172,27 +151,17 @@ impl Group {
     }
 
     /// Kind and width of step `at`, if it can be a member.
-    fn admit(
-        &mut self,
-        program: &Program,
-        flow: &Flow,
-        cheap: &Cheap,
-        at: usize,
-    ) -> Option<(Kind, Width)> {
+    fn admit(&mut self, program: &Program, flow: &Flow, at: usize) -> Option<(Kind, Width)> {
         let step = &program.steps[at];
         let kind = Kind::of(program, step)?;
         let output = program.root(step.output);
         let float = float_of(program, step).ok()?;
         let differs = float.is_some() && self.float.is_some() && float != self.float;
-        // Other groups may compute a cheap reader, too.
-        if flow.is_returned(output) || differs || cheap.reads(flow, output) {
+        if flow.is_returned(output) || differs {
             return None;
         }
         let mut common: Option<(Width, Option<usize>)> = None;
         for &(reader, value) in flow.readers(output) {
-            if cheap.is(at) && !self.members.contains_key(&reader) {
-                continue;
-            }
             let used = self.used(program, reader, value)?;
             if *common.get_or_insert(used) != used {
                 return None;

@@ -4,7 +4,6 @@ use rustc_hash::FxHashMap;
 
 use super::build;
 use super::group::Group;
-use super::repeat::Cheap;
 use crate::optimise::flow::Flow;
 use crate::program::{Program, Step};
 
@@ -20,49 +19,29 @@ pub(super) struct Groups {
 
 impl Groups {
     /// The groups that grow from the last steps, and `pairs`, each at the position where it is computed.
-    pub(super) fn of(
-        program: &Program,
-        flow: &Flow,
-        cheap: &Cheap,
-        pairs: &FxHashMap<usize, Group>,
-    ) -> Self {
+    pub(super) fn of(program: &Program, flow: &Flow, pairs: &FxHashMap<usize, Group>) -> Self {
         let count = program.steps.len();
         let mut all = Self {
             groups: vec![None; count],
             fused: vec![None; count],
             taken: vec![false; count],
         };
-        // By step, how many reads are left to fused steps that compute its result anew.
-        let mut left = vec![0; count];
         for at in (0..count).rev() {
-            let output = program.root(program.steps[at].output);
-            let reads = flow.readers(output).len();
-            all.taken[at] |= left[at] > 0 && left[at] == reads && !flow.is_returned(output);
             if all.taken[at] {
                 continue;
             }
             let pair = pairs.get(&at).cloned();
-            let Some(group) = pair.or_else(|| Group::grow(program, flow, cheap, at)) else {
+            let Some(group) = pair.or_else(|| Group::grow(program, flow, at)) else {
                 continue;
             };
             if let Some(step) = build::step(program, flow, &group) {
-                for member in group.members() {
-                    match group.owns(program, flow, member) {
-                        true => all.taken[member] = true,
-                        false => left[member] += group.reads_of(program, flow, member),
-                    }
-                }
+                group.members().for_each(|member| all.taken[member] = true);
                 all.fused[at] = Some(step);
             }
             // One that is not worth a fused step may still be part of a pair.
             all.groups[at] = Some(group);
         }
         all
-    }
-
-    /// Whether the result of step `at` is stored.
-    pub(super) fn stores(&self, at: usize) -> bool {
-        !self.taken[at] || self.fused[at].is_some()
     }
 
     /// The groups, in order.

@@ -2,16 +2,15 @@
 //! become one step, computed [a tile at a time](crate::kernels::fused).
 //!
 //! A group grows from its last step towards the inputs: a step joins it if all readers of its
-//! result are in the group, or if it is so [cheap](repeat) that each reader computes it anew. So a
-//! group has one result, and replaces its last step. Two groups that read the same tensor become
-//! [one with two results](pairs), if one of them is a number for each row.
+//! result are in the group. So a group has one result, replaces its last step, and computes no
+//! value twice. Two groups that alone read a tensor become [one with two results](pairs), if one of
+//! them is a number for each row.
 
 mod build;
 mod combine;
 mod group;
 mod groups;
 mod pairs;
-mod repeat;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -24,7 +23,6 @@ use crate::program::{
     Step, Unary, ValueId,
 };
 use groups::Groups;
-use repeat::Cheap;
 
 /// Rows with more elements than this do not stay in the cache.
 const LONGEST_ROW: usize = 16 * 1024;
@@ -38,14 +36,10 @@ const LITTLE: usize = 64 * 1024;
 pub(crate) fn fuse(program: &mut Program) {
     let flow = Flow::of(program);
     let none = FxHashMap::default();
-    let mut groups = Groups::of(program, &flow, &Cheap::none(program), &none);
-    let cheap = Cheap::of(program, &flow, &groups);
-    if !cheap.is_empty() {
-        groups = Groups::of(program, &flow, &cheap, &none);
-    }
-    let pairs = pairs::find(program, &flow, &cheap, &groups);
+    let mut groups = Groups::of(program, &flow, &none);
+    let pairs = pairs::find(program, &flow, &groups);
     if !pairs.is_empty() {
-        groups = Groups::of(program, &flow, &cheap, &pairs);
+        groups = Groups::of(program, &flow, &pairs);
     }
     groups.replace(program);
 }

@@ -1,12 +1,11 @@
-//! Groups that read the same tensor, one of which computes a number for each row, become one group with two results:
-//! the tensor is read once.
+//! Groups of which one computes a number for each row, and that are the only readers of a tensor, become one group with
+//! two results: the tensor is not stored.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::group::Group;
 use super::groups::Groups;
-use super::repeat::Cheap;
 use crate::optimise::flow::Flow;
 use crate::program::fused::Width;
 use crate::program::{Element, Layout, Program, ValueId};
@@ -15,12 +14,7 @@ use crate::program::{Element, Layout, Program, ValueId};
 ///
 /// A pair is computed where its later last step was, and nothing reads the result of the earlier one before: so each
 /// group is computed no earlier than its members were, and each result before the steps that read it.
-pub(super) fn find(
-    program: &Program,
-    flow: &Flow,
-    cheap: &Cheap,
-    groups: &Groups,
-) -> FxHashMap<usize, Group> {
+pub(super) fn find(program: &Program, flow: &Flow, groups: &Groups) -> FxHashMap<usize, Group> {
     let mut readers: FxHashMap<ValueId, SmallVec<[&Group; 2]>> = FxHashMap::default();
     for group in groups.iter() {
         for tensor in tensors(program, group) {
@@ -32,35 +26,30 @@ pub(super) fn find(
     }
     let mut used: FxHashSet<usize> = FxHashSet::default();
     let mut pairs = FxHashMap::default();
-    // First where the tensor need not be stored then.
-    for stored in [false, true] {
-        for own in groups.iter().filter(|own| own.width() == Some(Width::Row)) {
-            if used.contains(&own.root) {
-                continue;
+    for own in groups.iter().filter(|own| own.width() == Some(Width::Row)) {
+        if used.contains(&own.root) {
+            continue;
+        }
+        let others = tensors(program, own).flat_map(|tensor| {
+            let others = readers[&tensor].iter().copied();
+            others.map(move |other| (tensor, other))
+        });
+        let pair = others.into_iter().find_map(|(tensor, other)| {
+            let is_free = |root: usize| root != own.root && !used.contains(&root);
+            if !is_free(other.root) || !fits(program, other, own) {
+                return None;
             }
-            let others = tensors(program, own).flat_map(|tensor| {
-                let others = readers[&tensor].iter().copied();
-                others.map(move |other| (tensor, other))
-            });
-            let pair = others.into_iter().find_map(|(tensor, other)| {
-                let is_free = |root: &usize| *root != own.root && !used.contains(root);
-                if !is_free(&other.root) || !fits(program, other, own) {
-                    return None;
-                }
-                let maker = absorbed(program, flow, tensor, [other, own]);
-                if stored == maker.is_some()
-                    || !maker.iter().all(is_free)
-                    || !can_wait(program, flow, cheap, [other, own])
-                {
-                    return None;
-                }
-                Some((other.with_rows(own, program, flow, cheap)?, maker))
-            });
-            if let Some((group, maker)) = pair {
-                used.extend([own.root, group.root]);
-                used.extend(maker);
-                pairs.insert(group.at, group);
+            let maker = absorbed(program, flow, tensor, [other, own]);
+            let maker = maker.filter(|&maker| is_free(maker))?;
+            if !can_wait(program, flow, [other, own]) {
+                return None;
             }
+            let group = other.with_rows(own, program, flow)?;
+            group.member(maker).map(|_| (group, maker))
+        });
+        if let Some((group, maker)) = pair {
+            used.extend([own.root, group.root, maker]);
+            pairs.insert(group.at, group);
         }
     }
     pairs
@@ -75,12 +64,11 @@ fn absorbed(program: &Program, flow: &Flow, tensor: ValueId, pair: [&Group; 2]) 
     (all && !flow.is_returned(tensor) && pair.into_iter().all(outside)).then_some(maker)
 }
 
-/// The tensors, as long as those of the group, that its members read, and its result.
+/// The tensors, as long as those of the group, that its members read.
 fn tensors<'a>(program: &'a Program, group: &'a Group) -> impl Iterator<Item = ValueId> + 'a {
     let read = group.members().flat_map(|at| &program.steps[at].inputs);
-    let result = &program.steps[group.root].output;
-    let all = read.chain([result]).map(|&value| program.root(value));
-    all.filter(|&value| program.value(value).len() == group.len)
+    let read = read.map(|&value| program.root(value));
+    read.filter(|&value| program.value(value).len() == group.len)
 }
 
 /// Whether the groups have tensors and rows of the same lengths.
@@ -96,13 +84,11 @@ fn fits(program: &Program, group: &Group, rows: &Group) -> bool {
             .all(|own| is_simple(own) && own.element() == Element::F32)
 }
 
-/// Whether the result of the earlier group is read behind the later group, or by it, only. A cheap reader may be computed
-/// by other groups, too.
-fn can_wait(program: &Program, flow: &Flow, cheap: &Cheap, [a, b]: [&Group; 2]) -> bool {
+/// Whether the result of the earlier group is read behind the later group, or by it, only.
+fn can_wait(program: &Program, flow: &Flow, [a, b]: [&Group; 2]) -> bool {
     let (first, second) = if a.root < b.root { (a, b) } else { (b, a) };
     let result = program.root(program.steps[first.root].output);
-    let waits = |&(reader, _): &(usize, ValueId)| {
-        reader > second.root || second.member(reader).is_some() && !cheap.is(reader)
-    };
+    let waits =
+        |&(reader, _): &(usize, ValueId)| reader > second.root || second.member(reader).is_some();
     flow.readers(result).iter().all(waits)
 }
