@@ -660,7 +660,7 @@ class Sizes:
         lambda x: x * 2 if x.shape[0] > 4.5 else x - 1,
         lambda x: x * sum(own.shape[0] for own in (x, x)),
         lambda x: x * math.prod(own.shape[0] for own in (x, x)),
-        lambda x: x * len(set(own.shape[0] for own in (x, x.t()))),  # noqa: C401
+        lambda x: x * len(set(own.shape[0] for own in (x, x.t()))),
         lambda x: x * sum(doubled_sizes((x, x))),
         lambda x: x * sum(Sizes((x, x))),
     ],
