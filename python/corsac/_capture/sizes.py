@@ -167,7 +167,9 @@ class Sizes:
     def _symbol(self, number: int, own: torch.Tensor, dim: int) -> int:
         expression, size = self._expression(number, own, dim), own.size(dim)
         return (
-            size if isinstance(expression, int | float) else self._recording.symbol(expression, size, False)
+            size
+            if isinstance(expression, int | float)
+            else self._recording.symbol(expression, size, False)
         )
 
     def numbers(self) -> Collection[Node]:
