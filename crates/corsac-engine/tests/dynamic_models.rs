@@ -12,6 +12,7 @@ use corsac_engine::{
     Tensor, TensorSpec, VERSION, dynamic_model_bytes, model_bytes, write_dynamic_model,
 };
 use corsac_ir::Graph;
+use corsac_testkit::model_header::edited;
 
 fn input(name: &str, shape: &[&str]) -> InputSpec {
     let size = |text: &&str| {
@@ -100,18 +101,6 @@ fn refusal(model: &Model, x: &[usize], y: &[usize]) -> String {
     let error = model.run(&[numbers(x), numbers(y)]).unwrap_err();
     assert_eq!(error.kind(), ModelErrorKind::Call, "{error}");
     error.to_string()
-}
-
-/// The file with `from` in its header replaced by `to`.
-fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
-    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header = std::str::from_utf8(&bytes[8..8 + len]).unwrap();
-    assert!(header.contains(from), "{from} is not in {header}");
-    let header = header.replacen(from, to, 1);
-    let mut edited = (header.len() as u64).to_le_bytes().to_vec();
-    edited.extend_from_slice(header.as_bytes());
-    edited.extend_from_slice(&bytes[8 + len..]);
-    edited
 }
 
 #[test]

@@ -10,6 +10,7 @@ use corsac_engine::{
     model_bytes, write_model,
 };
 use corsac_ir::Graph;
+use corsac_testkit::model_header::edited;
 use proptest::prelude::*;
 
 fn spec(name: &str, shape: &[usize]) -> TensorSpec {
@@ -75,18 +76,6 @@ fn refusal(bytes: Vec<u8>) -> (ModelErrorKind, String) {
     let text = error.to_string();
     assert!(!text.contains('\n'), "{text}");
     (error.kind(), text)
-}
-
-/// The file with `from` in its header replaced by `to`.
-fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
-    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header = std::str::from_utf8(&bytes[8..8 + len]).unwrap();
-    assert!(header.contains(from), "{from} is not in {header}");
-    let header = header.replacen(from, to, 1);
-    let mut edited = (header.len() as u64).to_le_bytes().to_vec();
-    edited.extend_from_slice(header.as_bytes());
-    edited.extend_from_slice(&bytes[8 + len..]);
-    edited
 }
 
 #[test]

@@ -9,6 +9,7 @@ use corsac_engine::{
     DType, Limits, Model, ModelErrorKind, ModelFile, Tensor, TensorSpec, model_bytes,
 };
 use corsac_ir::Graph;
+use corsac_testkit::model_header::edited;
 use proptest::prelude::*;
 
 fn spec(name: &str, dtype: DType, shape: &[usize]) -> TensorSpec {
@@ -121,18 +122,6 @@ fn weights_of_bfloat16_come_from_files() {
     let found = model.run(&[input]).unwrap();
     // (1 - 4 + 2 + 0.5) + (4 + 0.5 - 4 - 8) / 8, (-1 + 4 + 0.5) + (-4 - 8 - 8) / 8.
     assert_eq!(found[0].as_f32().unwrap(), [-1.4375, 1.0]);
-}
-
-/// The file with `from` in its header replaced by `to`.
-fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
-    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header = std::str::from_utf8(&bytes[8..8 + len]).unwrap();
-    assert!(header.contains(from), "{from} is not in {header}");
-    let header = header.replacen(from, to, 1);
-    let mut edited = (header.len() as u64).to_le_bytes().to_vec();
-    edited.extend_from_slice(header.as_bytes());
-    edited.extend_from_slice(&bytes[8 + len..]);
-    edited
 }
 
 fn load(bytes: Vec<u8>) -> Result<Model, corsac_engine::ModelError> {

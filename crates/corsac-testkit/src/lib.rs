@@ -23,6 +23,7 @@ pub mod fuzz;
 #[cfg(feature = "engine")]
 mod fuzz_model;
 pub mod imports;
+pub mod model_header;
 pub mod recipe;
 pub mod strategy;
 

@@ -8,6 +8,7 @@ use corsac_engine::{
     SizeSymbol, Tensor, TensorSpec, dynamic_model_bytes, model_bytes,
 };
 use corsac_ir::Graph;
+use corsac_testkit::model_header::edited;
 
 /// The folder of the crate.
 pub(crate) fn root() -> &'static Path {
@@ -224,16 +225,4 @@ pub(crate) fn write_models(folder: &Path) {
         write(&format!("types.in{at}"), &bytes_of(input));
         write(&format!("types.out{at}"), &bytes_of(output));
     }
-}
-
-/// A model file with `from` in its header replaced by `to`.
-fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
-    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header = std::str::from_utf8(&bytes[8..8 + len]).unwrap();
-    assert!(header.contains(from), "{from} is not in {header}");
-    let header = header.replacen(from, to, 1);
-    let mut edited = (header.len() as u64).to_le_bytes().to_vec();
-    edited.extend_from_slice(header.as_bytes());
-    edited.extend_from_slice(&bytes[8 + len..]);
-    edited
 }
