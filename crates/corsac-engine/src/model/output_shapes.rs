@@ -6,7 +6,7 @@ use corsac_ir::{DType, Op};
 use corsac_ops::shape::Dim;
 
 use super::compile::{Checked, Compiler};
-use super::tensor::TensorSpec;
+use super::tensor::{TensorSpec, write_spec};
 
 /// With more symbols than this, sizes are sums of them only: products take a set of types each.
 const PRODUCTS: usize = 3;
@@ -35,14 +35,7 @@ impl fmt::Display for OutputSpec {
     /// `output: float32[batch, 1000]`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |dim: &Option<Dim>| dim.as_ref().map_or("?".to_owned(), Dim::to_string);
-        let shape: Vec<String> = self.shape.iter().map(text).collect();
-        write!(
-            f,
-            "{}: {}[{}]",
-            self.name,
-            self.dtype.name(),
-            shape.join(", ")
-        )
+        write_spec(f, &self.name, self.dtype, self.shape.iter().map(text))
     }
 }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::check::RANK;
 use super::error::ModelError;
 use super::size::{Size, SizeSymbol, is_name};
-use super::tensor::TensorSpec;
+use super::tensor::{TensorSpec, write_spec};
 
 /// Values of the symbols of a signature, in its order.
 pub type SizeValues = SmallVec<[usize; 4]>;
@@ -30,14 +30,7 @@ pub struct InputSpec {
 impl fmt::Display for InputSpec {
     /// `x: float32[batch, 3, 224, 224]`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape: Vec<String> = self.shape.iter().map(Size::to_string).collect();
-        write!(
-            f,
-            "{}: {}[{}]",
-            self.name,
-            self.dtype.name(),
-            shape.join(", ")
-        )
+        write_spec(f, &self.name, self.dtype, &self.shape)
     }
 }
 

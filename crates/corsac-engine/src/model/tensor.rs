@@ -1,5 +1,7 @@
 //! Tensors passed to and returned by models.
 
+use std::fmt;
+
 use corsac_ir::DType;
 
 use super::error::ModelError;
@@ -167,9 +169,20 @@ impl TensorSpec {
     }
 }
 
-impl std::fmt::Display for TensorSpec {
+impl fmt::Display for TensorSpec {
     /// `x: float32[1, 3, 224, 224]`
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}{:?}", self.name, self.dtype.name(), self.shape)
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_spec(f, &self.name, self.dtype, &self.shape)
     }
+}
+
+/// Writes a name, a type and sizes.
+pub(super) fn write_spec(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    dtype: DType,
+    shape: impl IntoIterator<Item = impl ToString>,
+) -> fmt::Result {
+    let shape: Vec<String> = shape.into_iter().map(|size| size.to_string()).collect();
+    write!(f, "{name}: {}[{}]", dtype.name(), shape.join(", "))
 }
