@@ -145,9 +145,9 @@ impl Plan {
         }
         // Fused steps need no other workspace.
         for (workspace, step) in plan.workspaces.iter_mut().zip(&program.steps) {
-            let row_result = step.row_result().map(|value| program.root(value));
-            if let Some((value, place)) =
-                row_result.and_then(|own| Some((own, plan.places[own.index()]?)))
+            let value = step.row_result().map(|value| program.root(value));
+            if let Some(value) = value
+                && let Some(place) = plan.places[value.index()]
             {
                 *workspace = (place, program.value(value).stored_len());
             }
@@ -273,41 +273,33 @@ impl<'p> Lifetimes<'p> {
             }
         }
         for (at, step) in program.steps.iter().enumerate() {
-            let output = program.root(step.output);
-            let info = program.value(output);
-            let len = info.stored_len();
-            let taken = self
-                .taken_over(at, step, &written)
-                .filter(|&value| elision.place(value).is_none())
-                .inspect(|&value| written[output.index()] = written[value.index()])
-                .and_then(|value| buffer_of[value.index()]);
-            let number = taken.unwrap_or(buffers.len());
-            if taken.is_none() {
-                buffers.push(Buffer {
-                    element: info.element,
-                    range: LiveRange::new(at, at, len),
-                    result: None,
-                    region: None,
-                });
-            }
-            let buffer = &mut buffers[number];
-            buffer
-                .range
-                .extend(at, self.last_read[output.index()].unwrap_or(at));
-            buffer.result = self.result[output.index()].or(written[output.index()]);
-            buffer.region = elision.place(output);
-            buffer_of[output.index()] = Some(number);
-            in_place[at] = taken.is_some();
-            if let Some(value) = step.row_result() {
-                let value = program.root(value);
-                let last = self.last_read[value.index()].unwrap_or(at);
-                buffer_of[value.index()] = Some(buffers.len());
-                buffers.push(Buffer {
-                    element: program.element(value),
-                    range: LiveRange::new(at, last, program.value(value).stored_len()),
-                    result: self.result[value.index()],
-                    region: elision.place(value),
-                });
+            for value in step.results() {
+                let output = program.root(value);
+                let info = program.value(output);
+                // A row result has memory of its own.
+                let first = (value == step.output).then(|| self.taken_over(at, step, &written));
+                let taken = first
+                    .flatten()
+                    .filter(|&value| elision.place(value).is_none())
+                    .inspect(|&value| written[output.index()] = written[value.index()])
+                    .and_then(|value| buffer_of[value.index()]);
+                let number = taken.unwrap_or(buffers.len());
+                if taken.is_none() {
+                    buffers.push(Buffer {
+                        element: info.element,
+                        range: LiveRange::new(at, at, info.stored_len()),
+                        result: None,
+                        region: None,
+                    });
+                }
+                let buffer = &mut buffers[number];
+                buffer
+                    .range
+                    .extend(at, self.last_read[output.index()].unwrap_or(at));
+                buffer.result = self.result[output.index()].or(written[output.index()]);
+                buffer.region = elision.place(output);
+                buffer_of[output.index()] = Some(number);
+                in_place[at] |= taken.is_some();
             }
         }
         (buffers, buffer_of, in_place)

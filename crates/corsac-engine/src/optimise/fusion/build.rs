@@ -90,7 +90,7 @@ impl Builder<'_> {
                     && program.value(value).len() == group.len
                     && self.access(at, value) == Access::Whole
                     && number(program, self.flow, value).is_none()
-                    && dies(program, self.flow, value, group.at)
+                    && dies(program, self.flow, value, group.at())
                 {
                     self.inputs.push((program.root(value), Access::Whole));
                     return;

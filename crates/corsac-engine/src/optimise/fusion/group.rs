@@ -22,8 +22,6 @@ pub(super) struct Group {
     pub(super) root: usize,
     /// Another last step, which computes a number for each row.
     pub(super) row_root: Option<usize>,
-    /// Position at which the group is computed.
-    pub(super) at: usize,
     /// Number of elements of tensors.
     pub(super) len: usize,
     /// Number of elements of a row, if there are numbers for rows.
@@ -41,7 +39,6 @@ impl Group {
             members: BTreeMap::new(),
             root,
             row_root: None,
-            at: root,
             len: program.value(step.output).len(),
             row: None,
             float: float_of(program, step).ok()?,
@@ -84,7 +81,7 @@ impl Group {
         self
     }
 
-    /// The group of the last steps of this group and of `rows`, which computes a number for each row, at the later one.
+    /// The group of the last steps of this group and of `rows`, which computes a number for each row.
     /// `None` if it would not have all members of both, or if members read one of the results in another way than it is
     /// computed.
     pub(super) fn with_rows(&self, rows: &Self, program: &Program, flow: &Flow) -> Option<Self> {
@@ -95,7 +92,6 @@ impl Group {
         let group = Self {
             members: own.into_iter().collect(),
             row_root: Some(rows.root),
-            at: self.root.max(rows.root),
             row: rows.row,
             ..*self
         };
@@ -115,6 +111,11 @@ impl Group {
         let mut members = self.members().chain(rows.members());
         let all = members.all(|at| group.members.contains_key(&at));
         (all && own.iter().all(fits)).then_some(group)
+    }
+
+    /// Position at which the group is computed: that of the later one of its last steps.
+    pub(super) fn at(&self) -> usize {
+        self.root.max(self.row_root.unwrap_or(0))
     }
 
     /// The width of the result.

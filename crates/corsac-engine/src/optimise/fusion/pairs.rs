@@ -49,7 +49,7 @@ pub(super) fn find(program: &Program, flow: &Flow, groups: &Groups) -> FxHashMap
         });
         if let Some((group, maker)) = pair {
             used.extend([own.root, group.root, maker]);
-            pairs.insert(group.at, group);
+            pairs.insert(group.at(), group);
         }
     }
     pairs
