@@ -45,7 +45,7 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"} | {
 }
 #: The comparisons that are true where others are not.
 _CONTRARY = {"lt": "ge", "le": "gt", "eq": "ne", "ne": "eq", "gt": "le", "ge": "lt"}
-#: An expression of sizes: an integer, the size of a tensor (its number and a dimension), the number of tensors that a
+#: An expression of sizes: a number, the size of a tensor (its number and a dimension), the number of tensors that a
 #: node returns, or a function of two expressions.
 Expression = Any
 #: A comparison: the name of the function, two expressions, and the required result.

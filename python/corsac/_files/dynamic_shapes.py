@@ -11,8 +11,8 @@ import torch
 
 #: Sizes as text: ``batch``, ``2*batch``, ``2*batch + 1``.
 _SIZE = re.compile(r"(?:([1-9]\d*)\s*\*\s*)?([^\W\d]\w*)(?:\s*([+-])\s*(\d+))?")
-#: Largest values above this stand for none.
-_NO_LIMIT = 2**31
+#: Largest values from this on stand for none.
+NO_LIMIT = 2**31
 #: Names of the hints of ``torch.export.Dim`` for sizes without a name.
 _AUTOMATIC = ("AUTO", "DYNAMIC")
 
@@ -42,6 +42,11 @@ class Size:
         """The value of the symbol for a size; None if there is none."""
         value, rest = divmod(size - self.offset, self.factor)
         return value if rest == 0 and value >= 0 else None
+
+    def as_dim(self, symbol: Any) -> Any:
+        """As ``torch.export`` has it, of the ``Dim`` for the symbol."""
+        product = symbol if self.factor == 1 else self.factor * symbol
+        return product + self.offset if self.offset else product
 
     def __str__(self) -> str:
         product = self.symbol if self.factor == 1 else f"{self.factor}*{self.symbol}"
@@ -152,6 +157,10 @@ class DynamicShapes:
             for own, sizes in zip(inputs, self.sizes, strict=True)
         ]
 
+    def is_declared(self, name: str) -> bool:
+        """Whether the symbol has a declared range, which may be open at one end."""
+        return self.ranges[name] != (None, None)
+
     def dims(self) -> dict[str | int, list[int]]:
         """The symbolic dimensions, by position of the input."""
         return {number: list(sizes) for number, sizes in enumerate(self.sizes) if sizes}
@@ -162,12 +171,10 @@ class DynamicShapes:
             name: torch.export.Dim(name, min=least, max=most)
             for name, (least, most) in self.ranges.items()
         }
-
-        def own(size: Size) -> Any:
-            product = dims[size.symbol] if size.factor == 1 else size.factor * dims[size.symbol]
-            return product + size.offset if size.offset else product
-
-        return tuple({dim: own(size) for dim, size in sizes.items()} for sizes in self.sizes)
+        return tuple(
+            {dim: size.as_dim(dims[size.symbol]) for dim, size in sizes.items()}
+            for sizes in self.sizes
+        )
 
 
 def _items(declared: Any, what: str, count: int) -> list[tuple[Any, Any]]:
@@ -207,7 +214,7 @@ def _size(declared: Any, automatic: str, where: str) -> tuple[Size | None, int |
         raise ValueError(f"{where}: {declared.__name__} is no multiple of {root.__name__}")
     # The least value of a Dim without one is 0.
     least = root.min or None
-    most = root.max if isinstance(root.max, int) and root.max < _NO_LIMIT else None
+    most = root.max if isinstance(root.max, int) and root.max < NO_LIMIT else None
     return Size(root.__name__, factor, offset), least, most
 
 
@@ -215,4 +222,4 @@ def _same(known: int | None, own: int | None) -> bool:
     return known is None or own is None or known == own
 
 
-__all__ = ["DynamicShapes", "Size"]
+__all__ = ["NO_LIMIT", "DynamicShapes", "Size"]

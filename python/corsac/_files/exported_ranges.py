@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from corsac._engine.native_graph import CompileError
-from corsac._files.dynamic_shapes import DynamicShapes
+from corsac._files.dynamic_shapes import NO_LIMIT, DynamicShapes
 
 
-def check_range(program: torch.export.ExportedProgram, shapes: DynamicShapes) -> None:
-    """Check that a program takes the sizes that are declared; ranges that are not become those of the program.
+def take_ranges(program: torch.export.ExportedProgram, shapes: DynamicShapes) -> None:
+    """Give ``shapes`` the ranges of a program where none are declared; those that are declared have to be in them.
 
     Raises:
         CompileError: a size is fixed in the program, or has a smaller range.
@@ -27,7 +27,7 @@ def check_range(program: torch.export.ExportedProgram, shapes: DynamicShapes) ->
             if range_ is None or (size.factor, size.offset) != (1, 0):
                 # What follows from other sizes is checked where these are.
                 continue
-            lower, upper = int(range_.lower), int(range_.upper) if range_.upper < 2**31 else None
+            lower, upper = int(range_.lower), int(range_.upper) if range_.upper < NO_LIMIT else None
             least, most = shapes.ranges[size.symbol]
             if least is None:
                 least = max(lower, 1)
@@ -42,4 +42,4 @@ def check_range(program: torch.export.ExportedProgram, shapes: DynamicShapes) ->
             shapes.ranges[size.symbol] = (least, most)
 
 
-__all__ = ["check_range"]
+__all__ = ["take_ranges"]

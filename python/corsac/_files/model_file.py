@@ -69,10 +69,8 @@ class NumpyModel:
         #: For files without such sizes.
         self._program: _core.NativeProgram | None = None
         if not self.sizes:
-            self._program = self._program_for([shape for _, _, shape in self.inputs])
-
-    def _program_for(self, shapes: list[Any]) -> _core.NativeProgram:
-        return self._file.program(shapes)
+            shapes: list[Any] = [shape for _, _, shape in self.inputs]
+            self._program = file.program(shapes)
 
     def __call__(self, *arrays: Any) -> Any:
         import numpy
@@ -85,7 +83,9 @@ class NumpyModel:
             if str(array.dtype) != _held_as(dtype) or not is_own:
                 got = f"{array.dtype}{list(array.shape)}"
                 raise TypeError(f"input {name} is {_held_as(dtype)}{_shape(shape)}, not {got}")
-        program = self._program or self._program_for([list(array.shape) for array in arrays])
+        program = self._program
+        if program is None:
+            program = self._file.program([list(array.shape) for array in arrays])
         given = [
             _flat(numpy.ascontiguousarray(array, _COMPUTED_AS.get(dtype)))
             for (_, dtype, _), array in zip(self.inputs, arrays, strict=True)

@@ -62,11 +62,15 @@ class PromisedSizes:
         if reason is not None:
             raise CompileError(reason)
         found = [
-            (name, self._least(name) if least is None else least, most or self._most(name))
+            (
+                name,
+                self._least(name) if least is None else least,
+                self._most(name) if most is None else most,
+            )
             for name, (least, most) in self._shapes.ranges.items()
         ]
         for name, least, most in found:
-            if least == most and self._shapes.ranges[name] == (None, None):
+            if least == most and not self._shapes.is_declared(name):
                 # Others than the example's.
                 reason = self._reason(self._example | {name: least + 1})
                 raise CompileError(f"the model takes {name}={least} only: {reason}")
@@ -117,7 +121,7 @@ class PromisedSizes:
         """Values of symbols with declared ranges: all, or else the ends, their neighbours, and random ones."""
         choices, count = [], 1
         for name, least, most in found:
-            declared = most is not None and self._shapes.ranges[name] != (None, None)
+            declared = most is not None and self._shapes.is_declared(name)
             last = most if declared and most is not None else self._example[name]
             first = least if declared else self._example[name]
             choices.append(range(first, last + 1))

@@ -14,7 +14,7 @@ from corsac._capture.capture import graph_for, graph_with_conditions, input_name
 from corsac._capture.exported_program import converted, is_exported, with_plain_inputs
 from corsac._engine.native_graph import CompileError
 from corsac._files.dynamic_shapes import DynamicShapes
-from corsac._files.exported_ranges import check_range
+from corsac._files.exported_ranges import take_ranges
 from corsac._files.promised_sizes import PromisedSizes
 from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac._models.function import check_callable, module_of
@@ -131,7 +131,7 @@ def _program(
     if sizes are symbols."""
     if isinstance(model, torch.export.ExportedProgram):
         if shapes is not None:
-            check_range(model, shapes)
+            take_ranges(model, shapes)
         model = model.module()
     check_callable(model)
     model = _read(model)

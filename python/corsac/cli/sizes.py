@@ -77,7 +77,7 @@ def sized_inputs(
         for dim, size in found.items():
             dims[dim] = str(_at(size, examples, text))
         numbered.append(",".join(dims) + colon + dtype)
-        shapes[number] = {dim: _dim(size, sizes) for dim, size in found.items()}
+        shapes[number] = {dim: size.as_dim(sizes[size.symbol].dim()) for dim, size in found.items()}
     for name in sizes:
         if name not in used:
             raise Failure(
@@ -93,9 +93,3 @@ def _at(size: Size, examples: Mapping[str, int], text: str) -> int:
             "differ between calls"
         )
     return size.at(examples[size.symbol])
-
-
-def _dim(size: Size, sizes: Mapping[str, NamedSize]) -> Any:
-    dim = sizes[size.symbol].dim()
-    product = dim if size.factor == 1 else size.factor * dim
-    return product + size.offset if size.offset else product
