@@ -60,15 +60,15 @@ pub(crate) fn read(path: &Path, spec: &InputSpec) -> Result<Tensor, Failure> {
     let shape: Vec<usize> = shape.iter().map(|&size| size as usize).collect();
     let elements: Elements = match spec.dtype {
         // numpy has no bfloat16.
-        DType::Float32 | DType::BFloat16 => numbers::<f32, _>(path, spec, array)?.into(),
-        DType::Float64 => numbers::<f64, _>(path, spec, array)?.into(),
-        DType::Float16 => wide::<_, f32>(numbers::<f16, _>(path, spec, array)?),
-        DType::Int64 => numbers::<i64, _>(path, spec, array)?.into(),
-        DType::Int32 => wide::<_, i64>(numbers::<i32, _>(path, spec, array)?),
-        DType::Int16 => wide::<_, i64>(numbers::<i16, _>(path, spec, array)?),
-        DType::Int8 => wide::<_, i64>(numbers::<i8, _>(path, spec, array)?),
-        DType::UInt8 => wide::<_, i64>(numbers::<u8, _>(path, spec, array)?),
-        DType::Bool => numbers::<bool, _>(path, spec, array)?.into(),
+        DType::Float32 | DType::BFloat16 => numbers::<f32, _>(path, spec, &shape, array)?.into(),
+        DType::Float64 => numbers::<f64, _>(path, spec, &shape, array)?.into(),
+        DType::Float16 => wide::<_, f32>(numbers::<f16, _>(path, spec, &shape, array)?),
+        DType::Int64 => numbers::<i64, _>(path, spec, &shape, array)?.into(),
+        DType::Int32 => wide::<_, i64>(numbers::<i32, _>(path, spec, &shape, array)?),
+        DType::Int16 => wide::<_, i64>(numbers::<i16, _>(path, spec, &shape, array)?),
+        DType::Int8 => wide::<_, i64>(numbers::<i8, _>(path, spec, &shape, array)?),
+        DType::UInt8 => wide::<_, i64>(numbers::<u8, _>(path, spec, &shape, array)?),
+        DType::Bool => numbers::<bool, _>(path, spec, &shape, array)?.into(),
         dtype => return Err(wrong(format!("arrays of {dtype} are not read"))),
     };
     let tensor = Tensor::new(shape, elements);
@@ -85,15 +85,15 @@ where
     numbers.into()
 }
 
-/// The numbers of an array, row by row.
+/// The numbers of an array of this shape, row by row.
 fn numbers<T: npyz::Deserialize + Copy, R: Read>(
     path: &Path,
     spec: &InputSpec,
+    shape: &[usize],
     array: NpyFile<R>,
 ) -> Result<Vec<T>, Failure> {
     let wrong = |reason: String| Failure::array(path, reason);
     let order = array.order();
-    let shape: Vec<usize> = array.shape().iter().map(|&size| size as usize).collect();
     let dtype = array.dtype().descr();
     let held = match spec.dtype {
         DType::BFloat16 => ", as '<f4'",
@@ -109,7 +109,7 @@ fn numbers<T: npyz::Deserialize + Copy, R: Read>(
     let numbers = numbers.map_err(|_| wrong("it is not whole".to_owned()))?;
     Ok(match order {
         Order::C => numbers,
-        Order::Fortran => row_by_row(&numbers, &shape),
+        Order::Fortran => row_by_row(&numbers, shape),
     })
 }
 
