@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use corsac_engine::DType;
+use corsac_ops::shape::element_bytes;
 
 /// The type of the elements of a tensor. Floating-point numbers and integers are in the byte order
 /// of the machine; a bool is a byte, of which every value but 0 is true.
@@ -33,20 +34,20 @@ pub enum Dtype {
     Bool = 10,
 }
 
-/// A type: its number in C, the type of the engine, its name, and the bytes of an element.
-struct Row(Dtype, DType, &'static CStr, usize);
+/// A type: its number in C, the type of the engine, and its name.
+struct Row(Dtype, DType, &'static CStr);
 
 const TABLE: [Row; 10] = [
-    Row(Dtype::Float32, DType::Float32, c"float32", 4),
-    Row(Dtype::Float64, DType::Float64, c"float64", 8),
-    Row(Dtype::Bfloat16, DType::BFloat16, c"bfloat16", 2),
-    Row(Dtype::Float16, DType::Float16, c"float16", 2),
-    Row(Dtype::Int64, DType::Int64, c"int64", 8),
-    Row(Dtype::Int32, DType::Int32, c"int32", 4),
-    Row(Dtype::Int16, DType::Int16, c"int16", 2),
-    Row(Dtype::Int8, DType::Int8, c"int8", 1),
-    Row(Dtype::Uint8, DType::UInt8, c"uint8", 1),
-    Row(Dtype::Bool, DType::Bool, c"bool", 1),
+    Row(Dtype::Float32, DType::Float32, c"float32"),
+    Row(Dtype::Float64, DType::Float64, c"float64"),
+    Row(Dtype::Bfloat16, DType::BFloat16, c"bfloat16"),
+    Row(Dtype::Float16, DType::Float16, c"float16"),
+    Row(Dtype::Int64, DType::Int64, c"int64"),
+    Row(Dtype::Int32, DType::Int32, c"int32"),
+    Row(Dtype::Int16, DType::Int16, c"int16"),
+    Row(Dtype::Int8, DType::Int8, c"int8"),
+    Row(Dtype::Uint8, DType::UInt8, c"uint8"),
+    Row(Dtype::Bool, DType::Bool, c"bool"),
 ];
 
 impl Dtype {
@@ -66,10 +67,9 @@ fn row(number: i32) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.0 as i32 == number)
 }
 
-/// Bytes of an element; 0 for types that C has no number for.
+/// Bytes of an element.
 pub(crate) fn size_bytes(dtype: DType) -> usize {
-    let row = TABLE.iter().find(|row| row.1 == dtype);
-    row.map_or(0, |row| row.3)
+    usize::try_from(element_bytes(dtype)).unwrap_or(0)
 }
 
 /// The name of a dtype, such as "float32"; null if the number is no dtype. It lives as long as the
@@ -82,7 +82,7 @@ pub extern "C" fn corsac_dtype_name(dtype: i32) -> *const c_char {
 /// Bytes of an element of a dtype; 0 if the number is no dtype.
 #[unsafe(no_mangle)]
 pub extern "C" fn corsac_dtype_size_bytes(dtype: i32) -> usize {
-    row(dtype).map_or(0, |row| row.3)
+    row(dtype).map_or(0, |row| size_bytes(row.1))
 }
 
 #[cfg(test)]

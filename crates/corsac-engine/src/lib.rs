@@ -17,6 +17,7 @@
 mod aligned_buffer;
 pub mod cache;
 mod data;
+pub mod dlpack;
 mod error;
 mod execute;
 pub mod kernels;

@@ -1,48 +1,8 @@
-//! The structures of DLPack, as version 1 of `dlpack.h` lays them out.
+//! The structures of DLPack for tensors that are handed over, as version 1 of `dlpack.h` lays them out.
 
 use std::ffi::c_void;
 
-/// `DLDevice`
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DLDevice {
-    /// `kDLCPU` and others.
-    pub device_type: i32,
-    /// The number of the device among those of its type.
-    pub device_id: i32,
-}
-
-/// `DLDataType`
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DLDataType {
-    /// `kDLFloat` and others.
-    pub code: u8,
-    /// Bits of a number.
-    pub bits: u8,
-    /// Numbers of an element.
-    pub lanes: u16,
-}
-
-/// `DLTensor`
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DLTensor {
-    /// The start of the memory.
-    pub data: *mut c_void,
-    /// Where the memory is.
-    pub device: DLDevice,
-    /// Number of dimensions.
-    pub ndim: i32,
-    /// The type of the elements.
-    pub dtype: DLDataType,
-    /// Sizes.
-    pub shape: *mut i64,
-    /// Strides in elements; null for rows without gaps.
-    pub strides: *mut i64,
-    /// Bytes from `data` to the first element.
-    pub byte_offset: u64,
-}
+pub(crate) use corsac_engine::dlpack::{DLDataType, DLDevice, DLTensor};
 
 /// `DLPackVersion`
 #[repr(C)]

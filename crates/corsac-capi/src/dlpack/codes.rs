@@ -1,15 +1,10 @@
 //! Numbers of DLPack for devices and element types.
 
 use corsac_engine::DType;
+use corsac_engine::dlpack::CPU;
 
 use super::abi::{DLDataType, DLDevice};
 use crate::error::Fault;
-
-/// The memory of the process.
-pub(super) const CPU: DLDevice = DLDevice {
-    device_type: 1,
-    device_id: 0,
-};
 
 /// Names of devices by their numbers.
 const DEVICES: [(i32, &str); 16] = [
@@ -29,20 +24,6 @@ const DEVICES: [(i32, &str); 16] = [
     (16, "hexagon"),
     (17, "maia"),
     (18, "trn"),
-];
-
-/// Types by their codes and bits.
-const TYPES: [(DType, u8, u8); 10] = [
-    (DType::Int8, 0, 8),
-    (DType::Int16, 0, 16),
-    (DType::Int32, 0, 32),
-    (DType::Int64, 0, 64),
-    (DType::UInt8, 1, 8),
-    (DType::Float16, 2, 16),
-    (DType::Float32, 2, 32),
-    (DType::Float64, 2, 64),
-    (DType::BFloat16, 4, 16),
-    (DType::Bool, 6, 8),
 ];
 
 /// Names of codes, in order.
@@ -70,9 +51,7 @@ pub(super) fn check_device(device: DLDevice) -> Result<(), Fault> {
 
 /// The type with these numbers.
 pub(super) fn read_type(own: DLDataType) -> Result<DType, Fault> {
-    let mut types = TYPES.iter();
-    let found = types.find(|(dtype, ..)| of_type(*dtype) == Some(own));
-    found.map(|(dtype, ..)| *dtype).ok_or_else(|| {
+    own.dtype().ok_or_else(|| {
         let DLDataType { code, bits, lanes } = own;
         let name = match CODES.get(usize::from(code)) {
             Some(name) => format!("{name}{bits}"),
@@ -85,16 +64,6 @@ pub(super) fn read_type(own: DLDataType) -> Result<DType, Fault> {
     })
 }
 
-/// The numbers of a type.
-pub(super) fn of_type(dtype: DType) -> Option<DLDataType> {
-    let found = TYPES.iter().find(|(own, ..)| *own == dtype);
-    found.map(|&(_, code, bits)| DLDataType {
-        code,
-        bits,
-        lanes: 1,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,7 +71,7 @@ mod tests {
     #[test]
     fn all_types_of_the_engine_have_numbers() {
         for &dtype in corsac_engine::DTYPES {
-            let own = of_type(dtype).unwrap();
+            let own = DLDataType::of(dtype).unwrap();
             assert_eq!(read_type(own).unwrap(), dtype);
             assert_eq!(usize::from(own.bits), 8 * crate::dtype::size_bytes(dtype));
         }

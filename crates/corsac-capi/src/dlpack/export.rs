@@ -1,7 +1,8 @@
 //! Tensors for others.
 
-use super::abi::DLTensor;
-use super::codes::{CPU, of_type};
+use corsac_engine::dlpack::CPU;
+
+use super::abi::{DLDataType, DLTensor};
 use super::managed::Managed;
 use crate::error::Fault;
 use crate::memory::Keeper;
@@ -31,7 +32,7 @@ unsafe extern "C" fn delete<T>(managed: *mut T) {
 pub(super) fn export<T: Managed>(tensor: &TensorHandle) -> Result<*mut T, Fault> {
     let layout = tensor.layout();
     let dtype = layout.dtype();
-    let dtype = of_type(dtype).ok_or_else(|| Fault::Elements(dtype.name().to_owned()))?;
+    let dtype = DLDataType::of(dtype).ok_or_else(|| Fault::Elements(dtype.name().to_owned()))?;
     let view = tensor.view();
     let mut shape: Vec<i64> = tensor.shape().into();
     let mut strides: Vec<i64> = tensor.strides().into();

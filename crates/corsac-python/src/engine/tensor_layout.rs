@@ -11,6 +11,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use corsac_engine::dlpack::DLDataType;
 use corsac_engine::{DTYPES, DType};
 use pyo3::ffi;
 use pyo3::intern;
@@ -127,7 +128,7 @@ pub(super) struct Dense {
     pub(super) data: *mut c_void,
     /// Number of elements before its own.
     pub(super) offset: u64,
-    pub(super) dtype: DType,
+    pub(super) dtype: DLDataType,
     pub(super) rank: i32,
     /// Sizes, `rank` of them, and strides, as many: the tensor's own.
     pub(super) sizes: *mut i64,
@@ -172,7 +173,7 @@ struct Known {
     /// inference mode.
     keys: [u64; 2],
     /// Types of elements, on the CPU.
-    types: Vec<(u64, DType)>,
+    types: Vec<(u64, DLDataType)>,
 }
 
 /// The known words; None if the structures are not those of this module.
@@ -285,9 +286,10 @@ fn known_words(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<Option<
     let (Some(usual), Some(inference)) = (of_mode(false)?, of_mode(true)?) else {
         return Ok(None);
     };
-    let mut types: Vec<(u64, DType)> = Vec::new();
+    let mut types: Vec<(u64, DLDataType)> = Vec::new();
     for &dtype in DTYPES {
-        let (Some(own), Some(elsewhere)) = (words("cpu", dtype)?, words("meta", dtype)?) else {
+        let words = (words("cpu", dtype)?, words("meta", dtype)?);
+        let ((Some(own), Some(elsewhere)), Some(numbers)) = (words, DLDataType::of(dtype)) else {
             return Ok(None);
         };
         let kind = own[20] & TYPE_AND_DEVICE;
@@ -297,7 +299,7 @@ fn known_words(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<Option<
         if !is_told_apart {
             return Ok(None);
         }
-        types.push((kind, dtype));
+        types.push((kind, numbers));
     }
     Ok(Some(Known {
         keys: [usual[21], inference[21]],

@@ -12,8 +12,8 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use corsac_engine::dlpack::{CPU, DLTensor};
 use corsac_engine::{DTYPES, DType, Data, DataMut, Element, Elements, Half, are_booleans};
-use corsac_ops::shape::element_bytes;
 use pyo3::ffi::{Py_TYPE, PyErr_Clear, PyGetSetDef, PyGetSetDescr_Type, PyObject, PyTypeObject};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -28,36 +28,9 @@ use crate::runtime::TorchValues;
 
 /// The major version of DLPack that has these layouts.
 const MAJOR: u32 = 1;
-/// `kDLCPU`
-const CPU: i32 = 1;
-
-#[repr(C)]
-struct Device {
-    kind: i32,
-    number: i32,
-}
-
-#[repr(C)]
-struct DataType {
-    code: u8,
-    bits: u8,
-    lanes: u16,
-}
-
-/// `DLTensor`
-#[repr(C)]
-struct Description {
-    data: *mut c_void,
-    device: Device,
-    rank: i32,
-    dtype: DataType,
-    shape: *mut i64,
-    strides: *mut i64,
-    byte_offset: u64,
-}
 
 /// `DLPackDLTensorFromPyObjectNoSync`: returns 0, or -1 with an exception set.
-type Describe = unsafe extern "C" fn(*mut c_void, *mut Description) -> c_int;
+type Describe = unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> c_int;
 
 /// `DLPackExchangeAPI`
 #[repr(C)]
@@ -146,7 +119,7 @@ pub(crate) struct Exchange {
 
 /// Description of a tensor on the CPU.
 pub(crate) struct Described<'a> {
-    description: Description,
+    description: DLTensor,
     /// The described tensor.
     of: PhantomData<&'a Bound<'a, PyAny>>,
 }
@@ -267,7 +240,7 @@ impl Exchange {
             }
         }
         let description = self.description(tensor);
-        let on_cpu = |own: &Description| own.device.kind == CPU && own.rank >= 0;
+        let on_cpu = |own: &DLTensor| own.device.device_type == CPU.device_type && own.ndim >= 0;
         description.filter(on_cpu).map(|description| Described {
             description,
             of: PhantomData,
@@ -319,7 +292,7 @@ impl Exchange {
         // A tensor that is stored as its negative has the same address.
         let negated = tensor.call_method0(intern!(tensor.py(), "is_neg"));
         let negated = negated.and_then(|own| own.is_truthy()).ok()?;
-        let place = |own: &Description| (own.data.addr(), own.byte_offset, negated);
+        let place = |own: &DLTensor| (own.data.addr(), own.byte_offset, negated);
         self.hashed(tensor, place)
     }
 
@@ -332,16 +305,16 @@ impl Exchange {
     fn hashed<H: Hash>(
         &self,
         tensor: &Bound<'_, PyAny>,
-        place: impl Fn(&Description) -> H,
+        place: impl Fn(&DLTensor) -> H,
     ) -> Option<u64> {
         if !self.is_tensor(tensor) {
             return None;
         }
         let own = self.description(tensor)?;
-        let rank = usize::try_from(own.rank).ok()?;
+        let rank = usize::try_from(own.ndim).ok()?;
         let mut hasher = FxHasher::default();
         (place(&own), rank).hash(&mut hasher);
-        (own.device.kind, own.dtype.code, own.dtype.bits).hash(&mut hasher);
+        (own.device.device_type, own.dtype.code, own.dtype.bits).hash(&mut hasher);
         for numbers in [own.shape, own.strides] {
             if rank > 0 && !numbers.is_null() {
                 // SAFETY: where they are, there are as many as dimensions, and they live as long as
@@ -353,8 +326,8 @@ impl Exchange {
     }
 
     /// PyTorch's description of `tensor`, which is of one of its own classes.
-    fn description(&self, tensor: &Bound<'_, PyAny>) -> Option<Description> {
-        let mut description = std::mem::MaybeUninit::<Description>::uninit();
+    fn description(&self, tensor: &Bound<'_, PyAny>) -> Option<DLTensor> {
+        let mut description = std::mem::MaybeUninit::<DLTensor>::uninit();
         // SAFETY: the object is a tensor of PyTorch, which is what its function takes; the thread
         // is attached to the interpreter; and the second pointer is to memory of the right size.
         let status =
@@ -430,31 +403,15 @@ impl Exchange {
 
 impl From<Dense> for Described<'_> {
     fn from(own: Dense) -> Self {
-        let code = match own.dtype {
-            // `kDLFloat`, `kDLBfloat`, `kDLInt`, `kDLUInt`, `kDLBool`
-            DType::Float32 | DType::Float64 | DType::Float16 => 2,
-            DType::BFloat16 => 4,
-            DType::Int64 | DType::Int32 | DType::Int16 | DType::Int8 => 0,
-            DType::UInt8 => 1,
-            _ => 6,
-        };
-        let bytes = element_bytes(own.dtype) as u8;
         Self {
-            description: Description {
+            description: DLTensor {
                 data: own.data,
-                device: Device {
-                    kind: CPU,
-                    number: 0,
-                },
-                rank: own.rank,
-                dtype: DataType {
-                    code,
-                    bits: 8 * bytes,
-                    lanes: 1,
-                },
+                device: CPU,
+                ndim: own.rank,
+                dtype: own.dtype,
                 shape: own.sizes,
                 strides: own.strides,
-                byte_offset: own.offset * u64::from(bytes),
+                byte_offset: own.offset * u64::from(own.dtype.bits / 8),
             },
             of: PhantomData,
         }
@@ -463,41 +420,24 @@ impl From<Dense> for Described<'_> {
 
 impl<'a> Described<'a> {
     fn element(&self) -> Option<Element> {
-        let dtype = &self.description.dtype;
-        match (dtype.code, dtype.bits, dtype.lanes) {
-            // `kDLFloat`, `kDLInt`, `kDLBool`
-            (2, 32, 1) => Some(Element::F32),
-            (2, 64, 1) => Some(Element::F64),
-            (0, 64, 1) => Some(Element::I64),
-            (6, 8, 1) => Some(Element::Bool),
+        match self.dtype()? {
+            DType::Float32 => Some(Element::F32),
+            DType::Float64 => Some(Element::F64),
+            DType::Int64 => Some(Element::I64),
+            DType::Bool => Some(Element::Bool),
             _ => None,
         }
     }
 
     /// Element type by PyTorch's name, if programs support it.
     pub(super) fn dtype(&self) -> Option<DType> {
-        let dtype = &self.description.dtype;
-        match (dtype.code, dtype.bits, dtype.lanes) {
-            // `kDLFloat`, `kDLBfloat`, `kDLInt`, `kDLUInt`
-            (2, 16, 1) => Some(DType::Float16),
-            (4, 16, 1) => Some(DType::BFloat16),
-            (0, 32, 1) => Some(DType::Int32),
-            (0, 16, 1) => Some(DType::Int16),
-            (0, 8, 1) => Some(DType::Int8),
-            (1, 8, 1) => Some(DType::UInt8),
-            _ => self.element().map(|element| match element {
-                Element::F32 => DType::Float32,
-                Element::F64 => DType::Float64,
-                Element::I64 => DType::Int64,
-                Element::Bool => DType::Bool,
-            }),
-        }
+        self.description.dtype.dtype()
     }
 
     fn numbers(&self, from: *const i64) -> &[i64] {
         // Not `unsigned_abs` below the test for zero: LLVM 22 joins both, and goes on to believe
         // that the length is never zero.
-        let rank = usize::try_from(self.description.rank).unwrap_or(0);
+        let rank = usize::try_from(self.description.ndim).unwrap_or(0);
         if rank == 0 || from.is_null() {
             return &[];
         }
