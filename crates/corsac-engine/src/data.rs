@@ -154,6 +154,16 @@ impl Default for DataMut<'_> {
 }
 
 impl DataMut<'_> {
+    /// The same elements, for as long as this is borrowed.
+    pub(crate) fn reborrowed(&mut self) -> DataMut<'_> {
+        match self {
+            Self::F32(data) => DataMut::F32(data),
+            Self::F64(data) => DataMut::F64(data),
+            Self::I64(data) => DataMut::I64(data),
+            Self::Bool(data) => DataMut::Bool(data),
+        }
+    }
+
     /// The same elements, to read.
     pub(crate) fn shared(&self) -> Data<'_> {
         match self {

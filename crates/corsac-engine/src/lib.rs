@@ -40,9 +40,9 @@ pub use lower::{
 };
 pub use model::{
     InputSpec, Limits, MOST_SIZES, Model, ModelDraft, ModelError, ModelErrorKind, ModelFile,
-    OutputSpec, Signature, Size, SizeCache, SizeSymbol, SizeValues, Specialisation, Tensor,
-    TensorSpec, VERSION, dynamic_model_bytes, model_bytes, without_panic, write_dynamic_model,
-    write_model,
+    ModelProgram, OutputSpec, ProgramSource, Session, Signature, Size, SizeCache, SizeSymbol,
+    SizeValues, Specialisation, Tensor, TensorSpec, VERSION, dynamic_model_bytes, model_bytes,
+    programs_bytes, without_panic, write_dynamic_model, write_model, write_programs,
 };
 pub use optimise::optimise;
 pub use plan::Plan;

@@ -80,7 +80,7 @@ enum Lowered {
 /// # Errors
 /// The first node that is not supported, with the reason.
 pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
-    lower_by(Lowerer::new(graph, types), graph)
+    lower_with(graph, types, Writes::Nothing)
 }
 
 /// Lowers `graph`, whose calls may write to inputs. No input shares memory with another or with a
@@ -89,12 +89,19 @@ pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerErro
 /// # Errors
 /// As [`lower`].
 pub fn lower_with_writes(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
-    let mut lowerer = Lowerer::new(graph, types);
-    lowerer.writes = true;
-    lower_by(lowerer, graph)
+    lower_with(graph, types, Writes::Inputs)
 }
 
-fn lower_by(mut lowerer: Lowerer<'_, '_>, graph: &Graph) -> Result<Program, LowerError> {
+/// Lowers `graph`, whose calls may write to these inputs. None of them shares memory with another or with a weight.
+///
+/// # Errors
+/// As [`lower`].
+pub(crate) fn lower_with(
+    graph: &Graph,
+    types: &Propagator<'_>,
+    writes: Writes,
+) -> Result<Program, LowerError> {
+    let mut lowerer = Lowerer::new(graph, types, writes);
     for node in graph.nodes() {
         lowerer.node = node;
         let lowered = lowerer.step(node);
@@ -110,7 +117,16 @@ fn lower_by(mut lowerer: Lowerer<'_, '_>, graph: &Graph) -> Result<Program, Lowe
 /// reasons. The others could be lowered if the values of these were inputs.
 #[must_use]
 pub fn unsupported(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)> {
-    let mut lowerer = Lowerer::new(graph, types);
+    unsupported_with(graph, types, Writes::Nothing)
+}
+
+/// As [`unsupported`], where calls may write to these inputs.
+pub(crate) fn unsupported_with(
+    graph: &Graph,
+    types: &Propagator<'_>,
+    writes: Writes,
+) -> Vec<(NodeId, String)> {
+    let mut lowerer = Lowerer::new(graph, types, writes);
     let mut found = Vec::new();
     for node in graph.nodes() {
         lowerer.node = node;
@@ -123,11 +139,35 @@ pub fn unsupported(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String
     found
 }
 
+/// The inputs that calls may write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// None.
+    Nothing,
+    /// All, in memory of the caller.
+    Inputs,
+    /// Those from this number on, which hold the state of a session.
+    State(usize),
+}
+
+impl Writes {
+    /// Whether calls may write to the input with this number.
+    fn include(self, input: usize) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Inputs => true,
+            Self::State(first) => input >= first,
+        }
+    }
+}
+
 struct Lowerer<'g, 'h> {
     graph: &'g Graph,
     types: &'g Propagator<'h>,
     program: Program,
     lowered: SecondaryMap<NodeId, Option<Lowered>>,
+    /// The placeholders of tensors, in order.
+    inputs: Vec<NodeId>,
     /// Values of weights, by storage and type.
     weights: FxHashMap<Storage, ValueId>,
     /// The values of types of fewer bits than their elements: roots, and aliases of another type.
@@ -148,8 +188,7 @@ struct Lowerer<'g, 'h> {
     node: NodeId,
     /// Number of values whose sizes have been checked.
     checked: usize,
-    /// Whether calls may write to inputs.
-    writes: bool,
+    writes: Writes,
     /// The type of the floating-point numbers of the current call.
     float: Element,
     /// The values that are returned, with their storages in the graph.
@@ -157,12 +196,13 @@ struct Lowerer<'g, 'h> {
 }
 
 impl<'g, 'h> Lowerer<'g, 'h> {
-    fn new(graph: &'g Graph, types: &'g Propagator<'h>) -> Self {
+    fn new(graph: &'g Graph, types: &'g Propagator<'h>, writes: Writes) -> Self {
         Self {
             graph,
             types,
             program: Program::default(),
             lowered: SecondaryMap::new(),
+            inputs: Vec::new(),
             weights: FxHashMap::default(),
             narrow: FxHashMap::default(),
             rounded: FxHashMap::default(),
@@ -173,7 +213,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             sharing: None,
             node: NodeId::ROOT,
             checked: 0,
-            writes: false,
+            writes,
             float: Element::F32,
             returned: Vec::new(),
         }
@@ -181,30 +221,18 @@ impl<'g, 'h> Lowerer<'g, 'h> {
 
     /// The number of the input that a placeholder is.
     fn input_number(&self, placeholder: NodeId) -> Option<usize> {
-        let is_tensor = |node: &NodeId| self.types.value(*node).as_tensor().is_some();
-        let inputs = self.graph.nodes();
-        let inputs = inputs.filter(|&node| self.graph.node(node).op() == GraphOp::Placeholder);
-        inputs
-            .filter(is_tensor)
-            .position(|node| node == placeholder)
+        self.inputs.iter().position(|&node| node == placeholder)
     }
 
     /// Records the inputs that were written to.
     fn note_written(&mut self) {
-        let mut number = 0;
-        for node in self.graph.nodes() {
-            if self.graph.node(node).op() != GraphOp::Placeholder
-                || self.types.value(node).as_tensor().is_none()
-            {
-                continue;
-            }
+        for (number, &node) in self.inputs.iter().enumerate() {
             if let Some(Lowered::Tensor(value)) = self.lowered.get(node) {
                 let root = self.program.root(*value);
                 if self.program.value(root).source != Source::Input(number) {
                     self.program.written.push((number, *value));
                 }
             }
-            number += 1;
         }
     }
 
@@ -250,6 +278,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn input(&mut self, tensor: &TensorType, shape: Vec<usize>) -> Lowered {
         let source = Source::Input(self.program.inputs);
         self.program.inputs += 1;
+        self.inputs.push(self.node);
         let element = element_of(tensor.dtype).unwrap_or_default();
         let value = self.program.add_typed(element, shape, source);
         self.program.input_dtypes.push(tensor.dtype);
@@ -486,15 +515,18 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             .sharing
             .get_or_insert_with(|| Sharing::of(graph, self.types, &mut self.catalogue));
         let shown = sharing.shown(graph, node, argument)?;
-        let input = shown
-            .iter()
-            .find(|other| graph.node(**other).op() == GraphOp::Placeholder);
-        match input {
-            Some(&input) if !self.writes => Err(format!(
+        let refused = |other: &&NodeId| {
+            graph.node(**other).op() == GraphOp::Placeholder
+                && !self
+                    .input_number(**other)
+                    .is_some_and(|input| self.writes.include(input))
+        };
+        match shown.iter().find(refused) {
+            Some(&input) => Err(format!(
                 "it writes to the input {}",
                 graph.node(input).name()
             )),
-            _ => Ok(shown),
+            None => Ok(shown),
         }
     }
 
@@ -572,7 +604,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             }
             Arg::None => Ok(Output::None),
             Arg::Node(node) => {
-                let itself = same_input(self.graph, self.types, *node).filter(|_| self.writes);
+                let itself = same_input(self.graph, self.types, *node)
+                    .filter(|_| self.writes == Writes::Inputs);
                 if let Some(input) = itself.and_then(|input| self.input_number(input)) {
                     return Ok(Output::Input(input));
                 }

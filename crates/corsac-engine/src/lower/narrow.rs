@@ -223,14 +223,8 @@ impl Lowerer<'_, '_> {
 
     /// `value` rounded to its type, if that has 16 bits and `value` is not known to be rounded.
     pub(super) fn rounded(&mut self, value: ValueId) -> ValueId {
-        let dtype = self.dtype(value);
-        let root = self.program.root(value);
-        let is_rounded = match self.program.value(root).source {
-            Source::Step => self.rounded.get(&root) == Some(&root),
-            _ => self.narrow.get(&root) == Some(&dtype),
-        };
-        match Half::of(dtype) {
-            Some(half) if !is_rounded => match self.rounded.get(&value) {
+        match Half::of(self.dtype(value)) {
+            Some(half) if !self.is_rounded(value) => match self.rounded.get(&value) {
                 Some(&known) => known,
                 None => {
                     let rounded = self.rounded_to(value, half);
@@ -242,10 +236,24 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    fn rounded_to(&mut self, value: ValueId, half: Half) -> ValueId {
+    /// Whether `value`, of a type of 16 bits, is known to be rounded to it.
+    pub(super) fn is_rounded(&self, value: ValueId) -> bool {
+        let root = self.program.root(value);
+        match self.program.value(root).source {
+            Source::Step => self.rounded.get(&root) == Some(&root),
+            _ => self.narrow.get(&root) == Some(&self.dtype(value)),
+        }
+    }
+
+    /// Records that `value`, the result of a step, is rounded to its type of 16 bits.
+    pub(super) fn note_rounded(&mut self, value: ValueId) {
+        self.rounded.insert(value, value);
+    }
+
+    pub(super) fn rounded_to(&mut self, value: ValueId, half: Half) -> ValueId {
         let rounded = self.single(Unary::RoundTo(half), value);
         self.note_narrow(rounded, half.dtype());
-        self.rounded.insert(rounded, rounded);
+        self.note_rounded(rounded);
         rounded
     }
 

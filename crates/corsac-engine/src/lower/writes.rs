@@ -11,9 +11,9 @@ use super::call::{Call, wrapped};
 use super::element::{broadcast, element_of, scalar};
 use super::sharing::several_out;
 use super::view::{View, all, slice_of};
-use super::{Lowered, Lowerer, Reason, tensor_of};
+use super::{Lowered, Lowerer, Reason, Writes, tensor_of};
 use crate::kernels::rows::broadcast_strides;
-use crate::program::{Combination, Element, IndexPut, Op, Source, ValueId};
+use crate::program::{Combination, Element, Half, IndexPut, Op, Source, ValueId};
 
 /// Target of a write.
 struct Written {
@@ -177,6 +177,12 @@ impl Lowerer<'_, '_> {
     ) -> ValueId {
         let dtype = self.dtype(base);
         self.note_narrow(whole, dtype);
+        let is_kept =
+            self.keeps_inputs() && self.graph.node(written.base).op() == GraphOp::Placeholder;
+        let whole = match is_kept {
+            true => self.rounded(whole),
+            false => whole,
+        };
         self.lowered.set(written.base, Some(Lowered::Tensor(whole)));
         for (other, view) in written.shown {
             let value = self.copied(whole, view);
@@ -187,6 +193,11 @@ impl Lowerer<'_, '_> {
         self.note_narrow(value, dtype);
         self.lowered.set(argument, Some(Lowered::Tensor(value)));
         value
+    }
+
+    /// Whether inputs hold the state of a session: its elements have to be numbers of their types between calls.
+    fn keeps_inputs(&self) -> bool {
+        matches!(self.writes, Writes::State(_))
     }
 
     fn value_of(&self, node: NodeId) -> Result<ValueId, Reason> {
@@ -205,7 +216,8 @@ impl Lowerer<'_, '_> {
         let shown = self.shown(node, argument)?;
         let (base, view) = self.part(argument)?;
         let value = self.value_of(base)?;
-        if self.graph.node(base).op() == GraphOp::Placeholder
+        if self.writes == Writes::Inputs
+            && self.graph.node(base).op() == GraphOp::Placeholder
             && self.narrow_integers(value).is_some()
         {
             return Err("it writes to an input of narrow integers".to_owned());
@@ -599,6 +611,12 @@ impl Lowerer<'_, '_> {
         }
         let indexed = dims.iter();
         let indexed = indexed.map(|&dim| (view.shape[dim], view.strides[dim].unsigned_abs()));
+        let kept = Half::of(self.dtype(base)).filter(|_| self.keeps_inputs());
+        let source = match kept {
+            Some(half) if self.dtype(source) != half.dtype() => self.rounded_to(source, half),
+            Some(_) => self.rounded(source),
+            None => source,
+        };
         let put = IndexPut {
             offset: view.offset,
             indexed: indexed.collect(),
@@ -617,6 +635,9 @@ impl Lowerer<'_, '_> {
         let value = self.emit_typed(Op::IndexPut(put), inputs, element, shape);
         let dtype = self.dtype(base);
         self.note_narrow(value, dtype);
+        if kept.is_some() && combination == Combination::Replace && self.is_rounded(base) {
+            self.note_rounded(value);
+        }
         Ok(value)
     }
 }

@@ -13,7 +13,7 @@ use super::error::{ModelError, without_panic};
 use super::limits::{Limits, within};
 use super::signature::Signature;
 use super::tensor::TensorSpec;
-use crate::lower::{LowerError, lower, unsupported};
+use crate::lower::{LowerError, Writes, lower_with, unsupported_with};
 use crate::optimise::optimise;
 use crate::program::{Output, Precision, Program};
 
@@ -27,6 +27,8 @@ pub(super) struct Compiler {
     host: FileHost,
     limits: Limits,
     pub(super) precision: Precision,
+    /// Whether other programs, or those for other sizes, share its weights.
+    shares_weights: bool,
 }
 
 /// Whether conditions on sizes are checked.
@@ -45,6 +47,7 @@ impl Compiler {
         limits: &Limits,
     ) -> Result<Self, ModelError> {
         Ok(Self {
+            shares_weights: signature.is_dynamic(),
             conditions: condition_nodes(&graph, signature.conditions())?,
             graph,
             signature,
@@ -52,6 +55,12 @@ impl Compiler {
             limits: *limits,
             precision: Precision::default(),
         })
+    }
+
+    /// The same, beside other programs with these weights.
+    pub(super) fn sharing_weights(mut self) -> Self {
+        self.shares_weights = true;
+        self
     }
 
     pub(super) fn graph(&self) -> &Graph {
@@ -69,7 +78,7 @@ impl Compiler {
         values: &[usize],
         checked: Checked,
     ) -> Result<Propagator<'_>, ModelError> {
-        let inputs = self.signature.specs_at(values)?;
+        let inputs = self.signature.tensors_at(values)?;
         for spec in &inputs {
             let sizes = spec.shape.iter().map(|&size| size.max(1) as u64);
             let each = u64::try_from(element_bytes(spec.dtype)).unwrap_or(1);
@@ -96,12 +105,16 @@ impl Compiler {
     pub(super) fn program(&self, values: &[usize]) -> Result<Program, ModelError> {
         let types = self.types(values, Checked::Yes)?;
         let graph = &self.graph;
-        let mut program = match lower(graph, &types) {
-            Ok(program) => program,
-            Err(first) => return Err(ModelError::Unsupported(all_unknown(graph, &types, first))),
+        let writes = match self.signature.state().is_empty() {
+            true => Writes::Nothing,
+            false => Writes::State(self.signature.inputs().len()),
         };
+        let mut program = lower_with(graph, &types, writes).map_err(|first| {
+            let found = unsupported_with(graph, &types, writes);
+            ModelError::Unsupported(all_unknown(graph, found, first))
+        })?;
         program.precision = program.precision.or(self.precision);
-        program.any_rows = self.signature.is_dynamic();
+        program.any_rows = self.shares_weights;
         check_program(&program, &self.limits)?;
         optimise(&mut program);
         check_program(&program, &self.limits)?;
@@ -146,9 +159,8 @@ impl Compiler {
 }
 
 /// All nodes that cannot be lowered, except those that fail only because of others.
-fn all_unknown(graph: &Graph, types: &Propagator<'_>, first: LowerError) -> Vec<LowerError> {
-    let found = unsupported(graph, types).into_iter();
-    let found = found.map(|(node, reason)| LowerError {
+fn all_unknown(graph: &Graph, found: Vec<(NodeId, String)>, first: LowerError) -> Vec<LowerError> {
+    let found = found.into_iter().map(|(node, reason)| LowerError {
         node,
         name: graph.node(node).name().to_owned(),
         target: graph.node(node).target_name().to_owned(),

@@ -107,6 +107,31 @@ pub enum ModelError {
         /// Description of the fault.
         reason: String,
     },
+    /// A program that the model does not have.
+    #[error("the model has no program {name:?}{}", programs(.known))]
+    Program {
+        /// The name.
+        name: String,
+        /// The programs of the model.
+        known: Vec<String>,
+    },
+    /// Access to state that does not fit the model.
+    #[error("state {name}: {reason}")]
+    State {
+        /// The name of the tensor.
+        name: String,
+        /// Description of the fault.
+        reason: String,
+    },
+    /// A call without a session of a program with state.
+    #[error("the program reads or writes state ({state}): it runs in a session of the model")]
+    NoSession {
+        /// The names of the state.
+        state: String,
+    },
+    /// A call of a session whose last one failed after it had written to the state.
+    #[error("the last call of this session failed halfway and left its state incomplete: reset it")]
+    Torn,
     /// Sizes for which the graph is not the model.
     #[error("{sizes}: the model needs {condition}")]
     Condition {
@@ -189,6 +214,10 @@ impl ModelError {
             | Self::Size { .. }
             | Self::Symbol { .. }
             | Self::Condition { .. }
+            | Self::Program { .. }
+            | Self::State { .. }
+            | Self::NoSession { .. }
+            | Self::Torn
             | Self::Tensor { .. }
             | Self::Elements { .. }
             | Self::Run(_) => ModelErrorKind::Call,
@@ -237,6 +266,14 @@ fn one_line(text: &str) -> String {
         line.push('…');
     }
     line
+}
+
+/// The names of programs, for a message.
+fn programs(names: &[String]) -> String {
+    match names {
+        [only] if only.is_empty() => ": its only one has no name".to_owned(),
+        names => format!(", but {}", one_line(&names.join(", "))),
+    }
 }
 
 fn listed(errors: &[LowerError]) -> String {

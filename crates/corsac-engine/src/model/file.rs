@@ -3,36 +3,42 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use corsac_ir::{Graph, Op as GraphOp};
+use corsac_ir::Graph;
 use corsac_ops::shape::Propagator;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::check::RANK;
-use super::compile::{Checked, Compiler, output_specs};
+use super::compile::{Compiler, output_specs};
 use super::error::{ModelError, without_panic};
 use super::file_weights::FileWeights;
 use super::header::{Header, LENGTH_BYTES, graph_type};
 use super::limits::{Limits, within};
-use super::metadata::{self, ModelMetadata};
-use super::output_shapes::{OutputSpec, dynamic_outputs};
-use super::signature::{InputSpec, Signature};
+use super::metadata::{ModelMetadata, ProgramMetadata};
+use super::output_shapes::OutputSpec;
+use super::program::{ModelProgram, check_names};
+use super::signature::Signature;
 use super::source::Source;
 use super::specialisation::Specialisation;
-use super::tensor::TensorSpec;
+use super::state::FileState;
+use super::tensor::{Tensor, TensorSpec};
 use crate::execute::Executable;
 use crate::prepare::WeightCache;
 use crate::program::{Precision, Program};
 
-/// A model file: the graph, its inputs and outputs, and the places of its weights. The whole file
-/// is checked, but only its header is read.
+/// A model file: its programs, their state, and the places of their weights. The whole file is checked, but only its
+/// header is read.
+///
+/// Of several programs, the first is the default one: [`graph`](Self::graph), [`inputs`](Self::inputs) and others are
+/// about it, unless [another](Self::with_program) is chosen.
 #[derive(Debug)]
 pub struct ModelFile {
     source: Source,
-    compiler: Compiler,
-    inputs: Vec<TensorSpec>,
-    outputs: Vec<TensorSpec>,
+    programs: Vec<ModelProgram>,
+    /// The number of the default program.
+    default: usize,
     weights: Vec<Entry>,
-    program: Program,
+    state: FileState,
+    limits: Limits,
 }
 
 /// A weight: its type and shape, and its bytes in the file.
@@ -73,25 +79,16 @@ impl ModelFile {
         let metadata = ModelMetadata::take(&mut header.metadata)?;
         let data_at = source.len() - header.data_bytes;
         let weights = entries(&header, data_at, limits)?;
-        let graph = read_graph(&metadata.graph, limits)?;
-        check_names(&graph, metadata.signature.inputs(), &weights)?;
         let specs = weights.iter().map(|entry| &entry.spec);
-        let compiler = Compiler::new(graph, metadata.signature, specs, limits)?;
-        let least = compiler.signature().least();
-        let program = without_panic(|| compiler.program(&least)).map_err(|error| match error {
-            // Sizes in the range that it declares.
-            ModelError::Condition { .. } | ModelError::Size { .. } => {
-                metadata::wrong(metadata::SIZES, error.to_string())
-            }
-            error => error,
-        })?;
+        let state = FileState::new(metadata.state, &metadata.programs, specs.clone())?;
+        let programs = read_programs(metadata.programs, &specs, &state, limits)?;
         Ok(Self {
             source,
-            inputs: compiler.signature().specs_at(&least)?,
-            outputs: output_specs(&program),
-            compiler,
+            programs,
+            default: 0,
             weights,
-            program,
+            state,
+            limits: *limits,
         })
     }
 
@@ -101,10 +98,81 @@ impl ModelFile {
     /// # Errors
     /// If its values then exceed the limits.
     pub fn with_precision(mut self, precision: Precision) -> Result<Self, ModelError> {
-        self.compiler.precision = precision;
-        let least = self.compiler.signature().least();
-        self.program = without_panic(|| self.compiler.program(&least))?;
+        let mut programs = self.programs.iter_mut();
+        programs.try_for_each(|program| program.set_precision(precision))?;
         Ok(self)
+    }
+
+    /// The same file, with the program of this name as the default one.
+    ///
+    /// # Errors
+    /// If there is no such program.
+    pub fn with_program(mut self, name: &str) -> Result<Self, ModelError> {
+        self.default = self.number_of(Some(name))?;
+        Ok(self)
+    }
+
+    /// The programs, in the order of the file.
+    #[must_use]
+    pub fn programs(&self) -> &[ModelProgram] {
+        &self.programs
+    }
+
+    /// The default program.
+    #[must_use]
+    pub fn default_program(&self) -> &ModelProgram {
+        &self.programs[self.default]
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(super) fn default_number(&self) -> usize {
+        self.default
+    }
+
+    /// The number of the program of this name; that of the default one if there is none.
+    pub(super) fn number_of(&self, name: Option<&str>) -> Result<usize, ModelError> {
+        let Some(name) = name else {
+            return Ok(self.default);
+        };
+        let found = self.programs.iter().position(|own| own.name() == name);
+        found.ok_or_else(|| ModelError::Program {
+            name: name.chars().take(64).collect(),
+            known: self
+                .programs
+                .iter()
+                .map(|own| own.name().to_owned())
+                .collect(),
+        })
+    }
+
+    /// The state that the programs share: tensors whose sizes may be symbols, with the values that these may have for
+    /// all programs, as inputs.
+    #[must_use]
+    pub fn state(&self) -> &Signature {
+        &self.state.signature
+    }
+
+    /// The initial values of the state that does not begin with zeros.
+    pub(super) fn initial(&self) -> Result<Vec<Option<Tensor>>, ModelError> {
+        let weights = FileWeights::of(self);
+        let numbers = self.state.initial.iter();
+        let tensors = numbers.map(|number| {
+            number
+                .map(|number| {
+                    let elements = weights.elements(number);
+                    let spec = &self.weights[number].spec;
+                    elements.map(|elements| spec.tensor(elements))
+                })
+                .flatten()
+        });
+        let tensors: Vec<Option<Tensor>> = tensors.collect();
+        match weights.into_error() {
+            Some(error) => Err(error),
+            None => Ok(tensors),
+        }
     }
 
     /// Closes a file whose weights will not be read any more.
@@ -112,36 +180,34 @@ impl ModelFile {
         self.source = Source::Memory(Vec::new());
     }
 
-    /// The graph.
+    /// The graph of the default program.
     #[must_use]
     pub fn graph(&self) -> &Graph {
-        self.compiler.graph()
+        self.default_program().graph()
     }
 
-    /// The inputs of the model with their sizes, which may be symbols, and the ranges of these.
+    /// The inputs and the state of the default program with their sizes, which may be symbols, and the ranges of these.
     #[must_use]
     pub fn signature(&self) -> &Signature {
-        self.compiler.signature()
+        self.default_program().signature()
     }
 
-    /// The inputs of the model, in order; with the least sizes, where these are symbols.
+    /// The [inputs](ModelProgram::inputs) of the default program.
     #[must_use]
     pub fn inputs(&self) -> &[TensorSpec] {
-        &self.inputs
+        self.default_program().inputs()
     }
 
-    /// The outputs of the model, in order, for [`inputs`](Self::inputs). Each is named after its place in the
-    /// result: `1.0`, or `logits`; a single one is named `output`.
+    /// The [outputs](ModelProgram::outputs) of the default program.
     #[must_use]
     pub fn outputs(&self) -> &[TensorSpec] {
-        &self.outputs
+        self.default_program().outputs()
     }
 
-    /// The outputs of the model, with sizes as expressions of the symbols where they are products and sums
-    /// of these.
+    /// The [outputs](ModelProgram::dynamic_outputs) of the default program.
     #[must_use]
     pub fn dynamic_outputs(&self) -> Vec<OutputSpec> {
-        dynamic_outputs(&self.compiler, &self.outputs)
+        self.default_program().dynamic_outputs()
     }
 
     /// The weights, in the order in which they lie in the file.
@@ -149,10 +215,10 @@ impl ModelFile {
         self.weights.iter().map(|entry| &entry.spec)
     }
 
-    /// The program that the engine runs, for [`inputs`](Self::inputs).
+    /// The [program](ModelProgram::program) that the engine runs for the default one.
     #[must_use]
     pub fn program(&self) -> &Program {
-        &self.program
+        self.default_program().program()
     }
 
     /// The bytes of weight `number`, in little-endian order, row by row; `None` if it is missing.
@@ -165,27 +231,24 @@ impl ModelFile {
         bytes.transpose()
     }
 
-    /// Calls `work` with the types of all values of the graph, where symbols have [these
-    /// values](Signature::values): for costs, and to run the graph in another way.
+    /// As [`ModelProgram::with_types`], of the default program.
     ///
     /// # Errors
-    /// If the model does not take such sizes.
+    /// If the program does not take such sizes.
     pub fn with_types<T>(
         &self,
         values: &[usize],
         work: impl FnOnce(&mut Propagator<'_>) -> T,
     ) -> Result<T, ModelError> {
-        self.compiler.at(values, || {
-            Ok(work(&mut self.compiler.types(values, Checked::Yes)?))
-        })
+        self.default_program().with_types(values, work)
     }
 
-    /// The program where symbols have [these values](Signature::values).
+    /// As [`ModelProgram::program_for`], of the default program.
     ///
     /// # Errors
-    /// If the model does not take such sizes.
+    /// If the program does not take such sizes.
     pub fn program_for(&self, values: &[usize]) -> Result<Program, ModelError> {
-        self.compiler.at(values, || self.compiler.program(values))
+        self.default_program().program_for(values)
     }
 
     /// The program with its weights, which are read and packed here.
@@ -193,11 +256,11 @@ impl ModelFile {
     /// # Errors
     /// If the file cannot be read any more.
     pub fn executable(&self) -> Result<Executable, ModelError> {
-        self.executable_of(self.program.clone(), &WeightCache::default())
+        self.executable_of(self.program().clone(), &WeightCache::default())
     }
 
-    /// The model where symbols have [these values](Signature::values). Weights are read and packed here, unless
-    /// `cache` has them from other sizes of this file.
+    /// The default program where symbols have [these values](Signature::values). Weights are read and packed here,
+    /// unless `cache` has them from other sizes or programs of this file.
     ///
     /// # Errors
     /// If the model does not take such sizes, or the file cannot be read any more.
@@ -206,13 +269,24 @@ impl ModelFile {
         values: &[usize],
         cache: &WeightCache,
     ) -> Result<Specialisation, ModelError> {
-        self.compiler.at(values, || {
-            let program = match *values == *self.signature().least() {
-                true => self.program.clone(),
-                false => self.compiler.program(values)?,
+        self.specialised_program(self.default, values, cache)
+    }
+
+    /// The same for the program with this number.
+    pub(super) fn specialised_program(
+        &self,
+        number: usize,
+        values: &[usize],
+        cache: &WeightCache,
+    ) -> Result<Specialisation, ModelError> {
+        let own = &self.programs[number];
+        own.compiler.at(values, || {
+            let program = match *values == *own.signature().least() {
+                true => own.program().clone(),
+                false => own.compiler.program(values)?,
             };
             Ok(Specialisation {
-                inputs: self.signature().specs_at(values)?,
+                inputs: own.signature().specs_at(values)?,
                 outputs: output_specs(&program),
                 executable: self.executable_of(program, cache)?,
             })
@@ -294,7 +368,54 @@ fn entries(header: &Header, data_at: u64, limits: &Limits) -> Result<Vec<Entry>,
     header.tensors.iter().map(entry).collect()
 }
 
-fn read_graph(text: &str, limits: &Limits) -> Result<Graph, ModelError> {
+/// Reads and compiles programs, which read these weights.
+fn read_programs<'w>(
+    programs: Vec<ProgramMetadata>,
+    weights: &(impl ExactSizeIterator<Item = &'w TensorSpec> + Clone),
+    state: &FileState,
+    limits: &Limits,
+) -> Result<Vec<ModelProgram>, ModelError> {
+    let is_several = programs.len() > 1;
+    let mut nodes = 0;
+    let graphs = programs.into_iter().map(|own| {
+        let graph = read_graph(&own.graph, &mut nodes, limits)?;
+        Ok((own.name, graph, own.signature))
+    });
+    let graphs: Vec<(String, Graph, Signature)> = graphs.collect::<Result<_, ModelError>>()?;
+    let stored = state.signature.inputs();
+    let places = stored
+        .iter()
+        .enumerate()
+        .map(|(at, spec)| (&*spec.name, at));
+    let places: FxHashMap<&str, usize> = places.collect();
+    let mut read: FxHashSet<&str> = places.keys().copied().collect();
+    let known = weights.clone().map(|spec| &*spec.name);
+    let known: FxHashSet<&str> = known.filter(|name| !read.contains(name)).collect();
+    for (_, graph, signature) in &graphs {
+        check_names(graph, signature, &known, &mut read)?;
+    }
+    if let Some(spec) = weights.clone().find(|spec| !read.contains(&*spec.name)) {
+        return Err(ModelError::Weight {
+            name: spec.name.clone(),
+            reason: "the graph does not read it".to_owned(),
+        });
+    }
+    let made = graphs.into_iter().map(|(name, graph, signature)| {
+        let own = signature.state().iter();
+        let own = own
+            .filter_map(|spec| places.get(&*spec.name).copied())
+            .collect();
+        let mut compiler = Compiler::new(graph, signature, weights.clone(), limits)?;
+        if is_several {
+            compiler = compiler.sharing_weights();
+        }
+        ModelProgram::new(name, compiler, own)
+    });
+    made.collect()
+}
+
+/// Reads the text of a graph, and adds its nodes to those of other programs.
+fn read_graph(text: &str, nodes: &mut usize, limits: &Limits) -> Result<Graph, ModelError> {
     if !text.starts_with("graph v") {
         return Err(ModelError::Metadata {
             key: super::metadata::GRAPH,
@@ -304,7 +425,8 @@ fn read_graph(text: &str, limits: &Limits) -> Result<Graph, ModelError> {
     let lines = text
         .lines()
         .filter(|line| line.trim_start().starts_with('%'));
-    within("nodes of the graph", lines.count(), limits.nodes)?;
+    *nodes = nodes.saturating_add(lines.count());
+    within("nodes of the graph", *nodes, limits.nodes)?;
     let graph = Graph::parse(text).map_err(|error| ModelError::Text(Box::new(error)))?;
     if let Err(report) = graph.lint() {
         let fault = report.faults.into_iter().find(|fault| fault.is_error());
@@ -314,61 +436,4 @@ fn read_graph(text: &str, limits: &Limits) -> Result<Graph, ModelError> {
         return Err(ModelError::Graph { name, reason });
     }
     Ok(graph)
-}
-
-/// Checks that the graph, its inputs and its weights use the same names.
-fn check_names(graph: &Graph, inputs: &[InputSpec], weights: &[Entry]) -> Result<(), ModelError> {
-    let mut known: FxHashMap<&str, bool> = FxHashMap::default();
-    known.extend(weights.iter().map(|entry| (&*entry.spec.name, false)));
-    let mut wanted = inputs.iter();
-    let mut has_output = false;
-    for id in graph.nodes() {
-        let node = graph.node(id);
-        let target = node.target_name();
-        match node.op() {
-            GraphOp::Placeholder => match wanted.next() {
-                Some(spec) if spec.name == target => {}
-                Some(spec) => {
-                    let reason = format!("an input called {target}, where {} is", spec.name);
-                    return Err(ModelError::graph(node.name(), reason));
-                }
-                None if node.args().is_empty() => {
-                    let reason = "an input that the file does not describe, without a default";
-                    return Err(ModelError::graph(node.name(), reason));
-                }
-                None => {}
-            },
-            GraphOp::GetAttr => match known.get_mut(target) {
-                Some(used) => *used = true,
-                None => {
-                    let reason = format!("the weight {target} is not in the file");
-                    return Err(ModelError::graph(node.name(), reason));
-                }
-            },
-            GraphOp::CallModule => {
-                let reason = format!("it calls the module {target}; models have functions only");
-                return Err(ModelError::graph(node.name(), reason));
-            }
-            GraphOp::CallFunction | GraphOp::CallMethod => {}
-            GraphOp::Output => has_output = true,
-        }
-    }
-    if let Some(spec) = wanted.next() {
-        return Err(ModelError::graph(&spec.name, "the graph has no such input"));
-    }
-    if !has_output {
-        return Err(ModelError::graph("output", "the graph has no output"));
-    }
-    let mut names: Vec<&str> = inputs.iter().map(|spec| &*spec.name).collect();
-    names.sort_unstable();
-    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(ModelError::graph(pair[0], "two inputs have this name"));
-    }
-    if let Some(entry) = weights.iter().find(|entry| !known[&*entry.spec.name]) {
-        return Err(ModelError::Weight {
-            name: entry.spec.name.clone(),
-            reason: "the graph does not read it".to_owned(),
-        });
-    }
-    Ok(())
 }

@@ -7,9 +7,10 @@ use corsac_ir::DType;
 
 use super::error::ModelError;
 use super::file::ModelFile;
-use crate::data::Byte;
+use crate::data::{Byte, Elements};
+use crate::lower::element_of;
 use crate::prepare::{HalfBits, Weights};
-use crate::program::Half;
+use crate::program::{Element, Half};
 
 /// The weights of a file, for packing.
 pub(super) struct FileWeights<'f> {
@@ -29,6 +30,16 @@ impl<'f> FileWeights<'f> {
     /// The error of the first weight that could not be read, if there was one.
     pub(super) fn into_error(self) -> Option<ModelError> {
         self.failed.into_inner().ok().flatten()
+    }
+
+    /// The elements of weight `number`; `None` if it cannot be read, or the engine has no such elements.
+    pub(super) fn elements(&self, number: usize) -> Option<Elements> {
+        Some(match element_of(self.dtype(number)?).ok()? {
+            Element::F32 => self.weight(number)?.into_owned().into(),
+            Element::F64 => self.f64_weight(number)?.into_owned().into(),
+            Element::I64 => self.i64_weight(number)?.into(),
+            Element::Bool => Elements::bools(self.bool_weight(number)?),
+        })
     }
 
     fn dtype(&self, number: usize) -> Option<DType> {

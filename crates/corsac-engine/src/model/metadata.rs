@@ -1,11 +1,12 @@
-//! Metadata of a model file: version, graph, inputs.
+//! Metadata of a model file: version, programs, state.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use corsac_ir::DType;
 use serde::{Deserialize, Serialize};
 
 use super::error::ModelError;
+use super::limits::within;
 use super::signature::{InputSpec, Signature};
 use super::size::{Size, SizeSymbol};
 
@@ -20,6 +21,15 @@ pub(super) const INPUTS: &str = "corsac.inputs";
 pub(super) const SIZES: &str = "corsac.sizes";
 /// The first version with symbols.
 pub(super) const WITH_SIZES: u32 = 3;
+/// The key of the programs, in files with state or several programs: a list in JSON.
+pub(super) const PROGRAMS: &str = "corsac.programs";
+/// The key of the state in these files: a list of tensors in JSON.
+pub(super) const STATE: &str = "corsac.state";
+/// The first version with these.
+pub(super) const WITH_STATE: u32 = 4;
+
+/// Largest number of programs of a file.
+const MOST_PROGRAMS: usize = 256;
 
 /// An input as it is written in the file.
 #[derive(Debug, Deserialize, Serialize)]
@@ -38,7 +48,19 @@ enum SizeEntry {
     Text(String),
 }
 
-/// The symbols of a file, and the names of the nodes that have to be true.
+/// A program as it is written in the file.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct ProgramEntry {
+    name: String,
+    graph: String,
+    inputs: Vec<InputEntry>,
+    /// The names of its state, in the order of the placeholders behind those of the inputs.
+    state: Vec<String>,
+    sizes: SizesEntry,
+}
+
+/// The symbols of a program, and the names of the nodes that have to be true.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct SizesEntry {
@@ -56,6 +78,15 @@ struct SymbolEntry {
 
 /// The metadata of a model.
 pub(super) struct ModelMetadata {
+    /// The programs, at least one.
+    pub(super) programs: Vec<ProgramMetadata>,
+    /// The state of all programs.
+    pub(super) state: Vec<InputSpec>,
+}
+
+/// The metadata of a program.
+pub(super) struct ProgramMetadata {
+    pub(super) name: String,
     pub(super) graph: String,
     pub(super) signature: Signature,
 }
@@ -80,44 +111,114 @@ impl ModelMetadata {
             let found = found.chars().take(20).collect();
             return Err(ModelError::Version { found });
         };
-        let (graph, inputs) = (take(GRAPH)?, take(INPUTS)?);
-        let sizes = match version {
-            WITH_SIZES.. => metadata.remove(SIZES),
-            _ => None,
+        let read = match version {
+            WITH_STATE.. => read_programs(&take(PROGRAMS)?, &take(STATE)?)?,
+            _ => {
+                let (graph, inputs) = (take(GRAPH)?, take(INPUTS)?);
+                let inputs = parsed(INPUTS, &inputs)?;
+                let sizes = match version {
+                    WITH_SIZES.. => parsed(SIZES, &take(SIZES)?)?,
+                    _ => SizesEntry::default(),
+                };
+                let signature = read_signature(inputs, Vec::new(), sizes)?;
+                Self {
+                    programs: vec![ProgramMetadata {
+                        name: String::new(),
+                        graph,
+                        signature,
+                    }],
+                    state: Vec::new(),
+                }
+            }
         };
-        if version >= WITH_SIZES && sizes.is_none() {
-            return Err(wrong(SIZES, "it is missing"));
-        }
-        if let Some(key) = metadata.keys().find(|key| key.starts_with("corsac.")) {
-            return Err(wrong(
+        match metadata.keys().find(|key| key.starts_with("corsac.")) {
+            None => Ok(read),
+            Some(key) => Err(wrong(
                 FORMAT,
                 format!("version {version} has no key {key:?}"),
-            ));
+            )),
         }
-        Ok(Self {
-            graph,
-            signature: read_signature(&inputs, sizes.as_deref())?,
-        })
     }
 }
 
-fn read_signature(inputs: &str, sizes: Option<&str>) -> Result<Signature, ModelError> {
-    let entries: Vec<InputEntry> =
-        serde_json::from_str(inputs).map_err(|error| wrong(INPUTS, error.to_string()))?;
-    let inputs = entries.into_iter().map(read_input);
-    let inputs: Vec<InputSpec> = inputs.collect::<Result<_, _>>()?;
-    let sizes: SizesEntry = match sizes {
-        None => SizesEntry::default(),
-        Some(sizes) => {
-            serde_json::from_str(sizes).map_err(|error| wrong(SIZES, error.to_string()))?
+fn parsed<'t, T: Deserialize<'t>>(key: &'static str, text: &'t str) -> Result<T, ModelError> {
+    serde_json::from_str(text).map_err(|error| wrong(key, error.to_string()))
+}
+
+/// A name for a message.
+fn shown(name: &str) -> String {
+    format!("{:?}", name.chars().take(64).collect::<String>())
+}
+
+fn read_programs(programs: &str, state: &str) -> Result<ModelMetadata, ModelError> {
+    let state: Vec<InputEntry> = parsed(STATE, state)?;
+    let state = state.into_iter().map(read_input);
+    let state: Vec<InputSpec> = state.collect::<Result<_, _>>()?;
+    let mut by_name: HashMap<&str, &InputSpec> = HashMap::new();
+    for spec in &state {
+        if by_name.insert(&spec.name, spec).is_some() {
+            return Err(wrong(
+                STATE,
+                format!("the name {} stands twice", shown(&spec.name)),
+            ));
         }
-    };
+    }
+    let entries: Vec<ProgramEntry> = parsed(PROGRAMS, programs)?;
+    let count = entries.len();
+    within("programs", count, MOST_PROGRAMS)?;
+    let mut read: Vec<ProgramMetadata> = Vec::with_capacity(count);
+    for entry in entries {
+        let name = entry.name;
+        let about = |reason: &str| wrong(PROGRAMS, format!("program {}: {reason}", shown(&name)));
+        if count > 1 && name.is_empty() {
+            return Err(about("of several, each has a name"));
+        }
+        if read.iter().any(|other| other.name == name) {
+            return Err(about("the name stands twice"));
+        }
+        let own = entry.state.iter().map(|own| match by_name.get(&**own) {
+            Some(&spec) => Ok(spec.clone()),
+            None => Err(about(&format!("the file has no state {}", shown(own)))),
+        });
+        let own = own.collect::<Result<_, _>>()?;
+        let signature = read_signature(entry.inputs, own, entry.sizes)?;
+        let graph = entry.graph;
+        read.push(ProgramMetadata {
+            name,
+            graph,
+            signature,
+        });
+    }
+    if read.is_empty() {
+        return Err(wrong(PROGRAMS, "there are none"));
+    }
+    let used = read.iter().flat_map(|program| program.signature.state());
+    let used: HashSet<&str> = used.map(|own| &*own.name).collect();
+    if let Some(spec) = state.iter().find(|spec| !used.contains(&*spec.name)) {
+        return Err(wrong(
+            STATE,
+            format!("no program reads {}", shown(&spec.name)),
+        ));
+    }
+    Ok(ModelMetadata {
+        programs: read,
+        state,
+    })
+}
+
+fn read_signature(
+    inputs: Vec<InputEntry>,
+    state: Vec<InputSpec>,
+    sizes: SizesEntry,
+) -> Result<Signature, ModelError> {
+    let inputs = inputs.into_iter().map(read_input);
+    let inputs: Vec<InputSpec> = inputs.collect::<Result<_, _>>()?;
     let symbols = sizes.symbols.into_iter().map(|entry| SizeSymbol {
         name: entry.name,
         least: entry.least,
         most: entry.most,
     });
-    let signature = Signature::new(inputs, symbols.collect(), sizes.conditions);
+    let signature = Signature::with_state(inputs, state, symbols.collect(), sizes.conditions);
     signature.map_err(|error| match error {
         ModelError::Symbol { .. } => wrong(SIZES, error.to_string()),
         error => error,
@@ -145,31 +246,64 @@ fn read_input(entry: InputEntry) -> Result<InputSpec, ModelError> {
     })
 }
 
-/// The inputs as JSON text for the file.
-pub(super) fn write_inputs(inputs: &[InputSpec]) -> Result<String, ModelError> {
+fn input_entry(spec: &InputSpec) -> InputEntry {
     let size = |size: &Size| match size {
         Size::Fixed(size) => SizeEntry::Number(*size),
         Size::Symbolic { .. } => SizeEntry::Text(size.to_string()),
     };
-    let entries = inputs.iter().map(|spec| InputEntry {
+    InputEntry {
         name: spec.name.clone(),
         dtype: spec.dtype.name().to_owned(),
         shape: spec.shape.iter().map(size).collect(),
-    });
-    let entries: Vec<InputEntry> = entries.collect();
-    serde_json::to_string(&entries).map_err(|error| wrong(INPUTS, error.to_string()))
+    }
 }
 
-/// The symbols as JSON text for the file.
-pub(super) fn write_sizes(signature: &Signature) -> Result<String, ModelError> {
+fn sizes_entry(signature: &Signature) -> SizesEntry {
     let symbols = signature.symbols().iter().map(|symbol| SymbolEntry {
         name: symbol.name.clone(),
         least: symbol.least,
         most: symbol.most,
     });
-    let entry = SizesEntry {
+    SizesEntry {
         symbols: symbols.collect(),
         conditions: signature.conditions().to_vec(),
-    };
-    serde_json::to_string(&entry).map_err(|error| wrong(SIZES, error.to_string()))
+    }
+}
+
+fn written(key: &'static str, value: &impl Serialize) -> Result<String, ModelError> {
+    serde_json::to_string(value).map_err(|error| wrong(key, error.to_string()))
+}
+
+/// Tensors as JSON text for the file, under `key`.
+pub(super) fn write_tensors(
+    key: &'static str,
+    tensors: &[InputSpec],
+) -> Result<String, ModelError> {
+    let entries: Vec<InputEntry> = tensors.iter().map(input_entry).collect();
+    written(key, &entries)
+}
+
+/// The symbols as JSON text for the file.
+pub(super) fn write_sizes(signature: &Signature) -> Result<String, ModelError> {
+    written(SIZES, &sizes_entry(signature))
+}
+
+/// Programs, each with its name, the text of its graph, and its signature, as JSON text for the file.
+pub(super) fn program_entries(
+    programs: &[(&str, String, &Signature)],
+) -> Result<String, ModelError> {
+    let entries = programs
+        .iter()
+        .map(|(name, graph, signature)| ProgramEntry {
+            name: (*name).to_owned(),
+            graph: graph.clone(),
+            inputs: signature.inputs().iter().map(input_entry).collect(),
+            state: signature
+                .state()
+                .iter()
+                .map(|own| own.name.clone())
+                .collect(),
+            sizes: sizes_entry(signature),
+        });
+    written(PROGRAMS, &entries.collect::<Vec<_>>())
 }

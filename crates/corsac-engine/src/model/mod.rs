@@ -46,11 +46,14 @@ mod header;
 mod limits;
 mod metadata;
 mod output_shapes;
+mod program;
+mod session;
 mod signature;
 mod size;
 mod size_cache;
 mod source;
 mod specialisation;
+mod state;
 mod tensor;
 mod write;
 
@@ -66,12 +69,17 @@ pub use file::ModelFile;
 pub(crate) use file::file_metadata;
 pub use limits::Limits;
 pub use output_shapes::OutputSpec;
+pub use program::ModelProgram;
+pub use session::Session;
 pub use signature::{InputSpec, Signature, SizeValues};
 pub use size::{Size, SizeSymbol};
 pub use size_cache::SizeCache;
 pub use specialisation::Specialisation;
 pub use tensor::{Tensor, TensorSpec};
-pub use write::{dynamic_model_bytes, model_bytes, write_dynamic_model, write_model};
+pub use write::{
+    ProgramSource, dynamic_model_bytes, model_bytes, programs_bytes, write_dynamic_model,
+    write_model, write_programs,
+};
 pub(crate) use write::{header_bytes, temporary};
 
 use crate::data::{Data, DataMut, Elements};
@@ -82,13 +90,17 @@ use crate::prepare::WeightCache;
 use crate::threads::default_threads;
 
 /// The newest version of the format. All versions up to it are read, and the oldest that has everything is
-/// written: 3 if sizes are symbols, 1 if all inputs and weights are of float32, int64 or bool, else 2.
-pub const VERSION: u32 = 3;
+/// written: 4 for several programs or state, 3 if sizes are symbols, 1 if all inputs and weights are of float32, int64 or
+/// bool, else 2.
+pub const VERSION: u32 = 4;
 
 /// By default, the largest number of sets of sizes of a model that have programs.
 pub const MOST_SIZES: usize = 32;
 
 /// A model ready to run. Any number of threads may run it at once.
+///
+/// Methods that take no name of a program are about the default one, the first of the file. Programs with state run in
+/// a [`Session`].
 ///
 /// If sizes of inputs are symbols, a program is compiled at the first call with new sizes, in milliseconds.
 /// Programs share packed weights; the least recently used one is dropped if there are more than
@@ -96,13 +108,22 @@ pub const MOST_SIZES: usize = 32;
 #[derive(Debug)]
 pub struct Model {
     file: ModelFile,
-    /// For the least sizes, or the only ones. It keeps the packed weights that all sizes share.
-    first: Arc<Specialisation>,
-    others: SizeCache<Arc<Specialisation>>,
+    /// By program.
+    compiled: Vec<Compiled>,
+    /// The initial values of the state that does not begin with zeros.
+    initial: Vec<Option<Tensor>>,
     weights: WeightCache,
     threads: usize,
     /// Memory of finished runs, for later ones.
     idle: Mutex<Vec<Context>>,
+}
+
+/// A program compiled for sizes.
+#[derive(Debug)]
+struct Compiled {
+    /// For the least sizes, or the only ones. It keeps the packed weights that all sizes share.
+    first: Arc<Specialisation>,
+    others: SizeCache<Arc<Specialisation>>,
 }
 
 impl Model {
@@ -120,14 +141,25 @@ impl Model {
     /// If the file cannot be read any more.
     pub fn from_file(mut file: ModelFile) -> Result<Self, ModelError> {
         let weights = WeightCache::default();
-        let first = file.specialised(&file.signature().least(), &weights)?;
-        if !file.signature().is_dynamic() {
+        let programs = file.programs().iter().enumerate();
+        let compiled = programs.map(|(number, program)| {
+            let least = program.signature().least();
+            let first = file.specialised_program(number, &least, &weights)?;
+            Ok(Compiled {
+                first: Arc::new(first),
+                others: SizeCache::new(MOST_SIZES),
+            })
+        });
+        let compiled = compiled.collect::<Result<_, ModelError>>()?;
+        let initial = file.initial()?;
+        let mut programs = file.programs().iter();
+        if !programs.any(|program| program.signature().is_dynamic()) {
             file.close();
         }
         Ok(Self {
-            first: Arc::new(first),
             file,
-            others: SizeCache::new(MOST_SIZES),
+            compiled,
+            initial,
             weights,
             threads: default_threads(),
             idle: Mutex::default(),
@@ -142,10 +174,12 @@ impl Model {
         self
     }
 
-    /// Sets the largest number of sets of sizes that have programs: by default [`MOST_SIZES`].
+    /// Sets the largest number of sets of sizes that have programs, of each program of the file: by default [`MOST_SIZES`].
     #[must_use]
     pub fn with_most_sizes(mut self, sizes: usize) -> Self {
-        self.others = SizeCache::new(sizes);
+        for program in &mut self.compiled {
+            program.others = SizeCache::new(sizes);
+        }
         self
     }
 
@@ -153,6 +187,37 @@ impl Model {
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// The programs, in the order of the file.
+    #[must_use]
+    pub fn programs(&self) -> &[ModelProgram] {
+        self.file.programs()
+    }
+
+    /// The program of this name, or else the default one.
+    ///
+    /// # Errors
+    /// If there is no such program.
+    pub fn program(&self, name: Option<&str>) -> Result<&ModelProgram, ModelError> {
+        let number = self.file.number_of(name)?;
+        Ok(&self.programs()[number])
+    }
+
+    /// The [state](ModelFile::state) that the programs share.
+    #[must_use]
+    pub fn state(&self) -> &Signature {
+        self.file.state()
+    }
+
+    /// A session with state of these sizes, at its beginning: `[("batch", 1), ("capacity", 64)]`, for all symbols of
+    /// [`state`](Self::state). It keeps the model.
+    ///
+    /// # Errors
+    /// If the state has no such sizes, values are missing or out of range, or the state needs more memory than the
+    /// [`Limits`] of the file allow.
+    pub fn session(self: &Arc<Self>, sizes: &[(&str, usize)]) -> Result<Session, ModelError> {
+        Session::new(Arc::clone(self), sizes)
     }
 
     /// The inputs with their sizes, which may be symbols, and the ranges of these.
@@ -164,13 +229,13 @@ impl Model {
     /// The inputs of the model, in order; with the least sizes, where these are symbols.
     #[must_use]
     pub fn inputs(&self) -> &[TensorSpec] {
-        self.first.inputs()
+        self.default().first.inputs()
     }
 
     /// The outputs of the model for [`inputs`](Self::inputs), in order, named after their places in the result.
     #[must_use]
     pub fn outputs(&self) -> &[TensorSpec] {
-        self.first.outputs()
+        self.default().first.outputs()
     }
 
     /// The outputs with sizes as expressions of the symbols, where they are products and sums of these.
@@ -182,7 +247,7 @@ impl Model {
     /// The program with its weights packed, for [`inputs`](Self::inputs).
     #[must_use]
     pub fn executable(&self) -> &Executable {
-        self.first.executable()
+        self.default().first.executable()
     }
 
     /// Compiles the model for symbols with these names and values, unless it has been: `[("batch", 8)]`. Calls
@@ -192,15 +257,41 @@ impl Model {
     /// If there are no such symbols, values are missing or out of range, or the model cannot be compiled for
     /// them.
     pub fn specialise(&self, sizes: &[(&str, usize)]) -> Result<Arc<Specialisation>, ModelError> {
-        self.specialisation(&self.signature().values(sizes)?)
+        self.specialise_program(None, sizes)
     }
 
-    fn specialisation(&self, values: &[usize]) -> Result<Arc<Specialisation>, ModelError> {
-        if *values == *self.signature().least() {
-            return Ok(Arc::clone(&self.first));
+    /// The same for the program of this name; its sizes are those of its inputs and of its state.
+    ///
+    /// # Errors
+    /// As [`specialise`](Self::specialise), and if there is no such program.
+    pub fn specialise_program<'n>(
+        &self,
+        program: impl Into<Option<&'n str>>,
+        sizes: &[(&str, usize)],
+    ) -> Result<Arc<Specialisation>, ModelError> {
+        let number = self.file.number_of(program.into())?;
+        let values = self.programs()[number].signature().values(sizes)?;
+        self.specialisation(number, &values)
+    }
+
+    fn default(&self) -> &Compiled {
+        &self.compiled[self.file.default_number()]
+    }
+
+    /// The program with this number where symbols have these values.
+    fn specialisation(
+        &self,
+        number: usize,
+        values: &[usize],
+    ) -> Result<Arc<Specialisation>, ModelError> {
+        let compiled = &self.compiled[number];
+        if *values == *self.programs()[number].signature().least() {
+            return Ok(Arc::clone(&compiled.first));
         }
-        self.others.get_or_make(values, || {
-            let made = self.file.specialised(values, &self.weights)?;
+        compiled.others.get_or_make(values, || {
+            let made = self
+                .file
+                .specialised_program(number, values, &self.weights)?;
             Ok(Arc::new(made))
         })
     }
@@ -215,19 +306,10 @@ impl Model {
             .iter()
             .map(|tensor| tensor.elements().all())
             .collect();
-        let program = model.executable().program();
-        let values = program.outputs();
-        let elements = values.iter().map(|&value| {
-            let info = program.value(value);
-            Elements::zeros(info.element, info.len())
-        });
-        let mut outputs: Vec<Elements> = elements.collect();
+        let mut outputs = model.empty_outputs();
         let mut places: Vec<DataMut<'_>> = outputs.iter_mut().map(Elements::all_mut).collect();
         self.run_specialised(&model, &inputs, &mut places)?;
-        let results = model.outputs().iter().zip(outputs);
-        Ok(results
-            .map(|(spec, elements)| spec.tensor(elements))
-            .collect())
+        Ok(model.results(outputs))
     }
 
     /// As [`specialise`](Self::specialise), for the types and shapes of these inputs.
@@ -247,24 +329,42 @@ impl Model {
         &self,
         inputs: &[(DType, &[usize])],
     ) -> Result<Arc<Specialisation>, ModelError> {
+        let number = self.file.default_number();
         let signature = self.signature();
-        let expected = signature.inputs();
-        for (spec, &(dtype, shape)) in expected.iter().zip(inputs) {
+        if !signature.state().is_empty() {
+            let state = signature.state().iter().map(|spec| &*spec.name);
+            return Err(ModelError::NoSession {
+                state: state.collect::<Vec<_>>().join(", "),
+            });
+        }
+        self.specialise_with(number, inputs)
+    }
+
+    /// The program with this number for inputs, and behind them state, of these types and shapes.
+    fn specialise_with(
+        &self,
+        number: usize,
+        tensors: &[(DType, &[usize])],
+    ) -> Result<Arc<Specialisation>, ModelError> {
+        let signature = self.programs()[number].signature();
+        let expected = signature.tensors();
+        for (spec, &(dtype, shape)) in expected.iter().zip(tensors) {
             if spec.dtype != dtype || spec.shape.len() != shape.len() {
                 return Err(ModelError::input(spec, dtype, shape));
             }
         }
-        if signature.is_dynamic() && inputs.len() == expected.len() {
-            let shapes: SmallVec<[&[usize]; 4]> = inputs.iter().map(|&(_, shape)| shape).collect();
-            return self.specialisation(&signature.unify(&shapes)?);
+        if signature.is_dynamic() && tensors.len() == expected.len() {
+            let shapes: SmallVec<[&[usize]; 4]> = tensors.iter().map(|&(_, shape)| shape).collect();
+            return self.specialisation(number, &signature.unify(&shapes)?);
         }
-        for ((spec, &(dtype, shape)), own) in expected.iter().zip(inputs).zip(self.inputs()) {
-            if own.shape != shape {
+        for (spec, &(dtype, shape)) in expected.iter().zip(tensors) {
+            let mut sizes = spec.shape.iter().zip(shape);
+            if sizes.any(|(size, &own)| size.fixed().is_some_and(|size| size != own)) {
                 return Err(ModelError::input(spec, dtype, shape));
             }
         }
         // The program reports a wrong number of inputs.
-        Ok(Arc::clone(&self.first))
+        Ok(Arc::clone(&self.compiled[number].first))
     }
 
     /// As [`Model::run`], with elements row by row, into memory of the caller: numbers of 16 bits as
@@ -278,7 +378,7 @@ impl Model {
         inputs: &[Data<'_>],
         outputs: &mut [DataMut<'_>],
     ) -> Result<(), ModelError> {
-        self.run_specialised(&self.first, inputs, outputs)
+        self.run_specialised(&self.default().first, inputs, outputs)
     }
 
     /// As [`Model::run_into`], for the sizes of `model`, which [`specialise`](Self::specialise) returned.
@@ -297,6 +397,16 @@ impl Model {
                 got: outputs.len(),
             }));
         }
+        self.run_with(model, inputs, outputs)
+    }
+
+    /// Runs a program with its results and the state that it writes in `outputs`.
+    fn run_with(
+        &self,
+        model: &Specialisation,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+    ) -> Result<(), ModelError> {
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
         let executable = model.executable();
         let mut context = idle.unwrap_or_else(|| executable.context());

@@ -44,10 +44,14 @@ impl From<&TensorSpec> for InputSpec {
     }
 }
 
-/// The inputs of a model: the symbols among their sizes, and the conditions on these.
+/// The inputs of a program and the [state](super::Session) that it reads and writes: the symbols among their sizes,
+/// and the conditions on these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
-    inputs: Vec<InputSpec>,
+    /// The inputs, then the state.
+    tensors: Vec<InputSpec>,
+    /// Number of tensors among them that are state.
+    state: usize,
     symbols: Vec<SizeSymbol>,
     conditions: Vec<String>,
 }
@@ -63,6 +67,21 @@ impl Signature {
         symbols: Vec<SizeSymbol>,
         conditions: Vec<String>,
     ) -> Result<Self, ModelError> {
+        Self::with_state(inputs, Vec::new(), symbols, conditions)
+    }
+
+    /// The same for a program with state: its placeholders are the inputs, and behind them the tensors of the state.
+    ///
+    /// # Errors
+    /// As [`Signature::new`].
+    pub fn with_state(
+        mut inputs: Vec<InputSpec>,
+        mut state: Vec<InputSpec>,
+        symbols: Vec<SizeSymbol>,
+        conditions: Vec<String>,
+    ) -> Result<Self, ModelError> {
+        let count = state.len();
+        inputs.append(&mut state);
         let wrong = |name: &str, reason: &str| {
             Err(ModelError::Symbol {
                 name: name.chars().take(64).collect(),
@@ -108,7 +127,8 @@ impl Signature {
             ));
         }
         Ok(Self {
-            inputs,
+            tensors: inputs,
+            state: count,
             symbols,
             conditions,
         })
@@ -118,7 +138,7 @@ impl Signature {
     #[must_use]
     pub fn fixed(inputs: &[TensorSpec]) -> Self {
         Self {
-            inputs: inputs.iter().map(InputSpec::from).collect(),
+            tensors: inputs.iter().map(InputSpec::from).collect(),
             ..Self::default()
         }
     }
@@ -126,7 +146,18 @@ impl Signature {
     /// The inputs, in order.
     #[must_use]
     pub fn inputs(&self) -> &[InputSpec] {
-        &self.inputs
+        &self.tensors[..self.tensors.len() - self.state]
+    }
+
+    /// The state that the program reads or writes, in the order of its placeholders.
+    #[must_use]
+    pub fn state(&self) -> &[InputSpec] {
+        &self.tensors[self.tensors.len() - self.state..]
+    }
+
+    /// The inputs, and behind them the state.
+    pub(super) fn tensors(&self) -> &[InputSpec] {
+        &self.tensors
     }
 
     /// The symbols.
@@ -186,7 +217,7 @@ impl Signature {
         self.symbols.iter().position(|symbol| symbol.name == name)
     }
 
-    /// The values of the symbols for inputs of these shapes, of which there is one for each input.
+    /// The values of the symbols for tensors of these shapes: one for each input, and then for each tensor of the state.
     ///
     /// # Errors
     /// If a size is another one, is out of its range, or contradicts another one.
@@ -194,7 +225,7 @@ impl Signature {
         // The value of each symbol, and the input and dimension that it comes from.
         let mut found: SmallVec<[Option<(usize, usize, usize)>; 4]> =
             SmallVec::from_elem(None, self.symbols.len());
-        for (number, (input, shape)) in self.inputs.iter().zip(shapes).enumerate() {
+        for (number, (input, shape)) in self.tensors.iter().zip(shapes).enumerate() {
             let wrong = |dim: usize, reason: String| ModelError::Size {
                 input: input.name.clone(),
                 dim,
@@ -226,7 +257,7 @@ impl Signature {
                 }
                 match found[symbol] {
                     Some((known, from, at)) if known != value => {
-                        let other = &self.inputs[from];
+                        let other = &self.tensors[from];
                         return Err(wrong(
                             dim,
                             format!(
@@ -252,6 +283,13 @@ impl Signature {
     /// # Errors
     /// If a size is none.
     pub fn specs_at(&self, values: &[usize]) -> Result<Vec<TensorSpec>, ModelError> {
+        let mut specs = self.tensors_at(values)?;
+        specs.truncate(self.inputs().len());
+        Ok(specs)
+    }
+
+    /// The inputs, and behind them the state, where the symbols have these values.
+    pub(super) fn tensors_at(&self, values: &[usize]) -> Result<Vec<TensorSpec>, ModelError> {
         let spec = |input: &InputSpec| {
             let sizes = input.shape.iter().enumerate().map(|(dim, size)| {
                 let number = size.symbol().and_then(|name| self.number(name));
@@ -268,7 +306,7 @@ impl Signature {
                 shape: sizes.collect::<Result<_, _>>()?,
             })
         };
-        self.inputs.iter().map(spec).collect()
+        self.tensors.iter().map(spec).collect()
     }
 
     /// Values of the symbols as text: `batch=2, length=7`.
@@ -283,7 +321,7 @@ impl Signature {
     /// The same with the first place of each: `batch=2 (input x, dimension 0)`.
     pub(super) fn placed(&self, values: &[usize]) -> String {
         let placed = self.symbols.iter().zip(values).map(|(symbol, value)| {
-            let place = self.inputs.iter().find_map(|input| {
+            let place = self.tensors.iter().find_map(|input| {
                 let mut sizes = input.shape.iter();
                 let dim = sizes.position(|size| size.symbol() == Some(&symbol.name))?;
                 Some(format!(" (input {}, dimension {dim})", input.name))

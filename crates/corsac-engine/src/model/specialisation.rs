@@ -1,6 +1,7 @@
 //! A model for one set of sizes.
 
-use super::tensor::TensorSpec;
+use super::tensor::{Tensor, TensorSpec};
+use crate::data::Elements;
 use crate::execute::Executable;
 
 /// A model for one set of sizes: its program, with packed weights.
@@ -22,6 +23,23 @@ impl Specialisation {
     #[must_use]
     pub fn outputs(&self) -> &[TensorSpec] {
         &self.outputs
+    }
+
+    /// Memory for the outputs.
+    pub(super) fn empty_outputs(&self) -> Vec<Elements> {
+        let program = self.executable.program();
+        let values = program.outputs().into_iter();
+        let elements = values.map(|value| {
+            let info = program.value(value);
+            Elements::zeros(info.element, info.len())
+        });
+        elements.collect()
+    }
+
+    /// The outputs with these elements.
+    pub(super) fn results(&self, elements: Vec<Elements>) -> Vec<Tensor> {
+        let outputs = self.outputs.iter().zip(elements);
+        outputs.map(|(spec, own)| spec.tensor(own)).collect()
     }
 
     /// The program with its weights packed.

@@ -87,6 +87,10 @@ impl Tensor {
         &self.elements
     }
 
+    pub(super) fn elements_mut(&mut self) -> &mut Elements {
+        &mut self.elements
+    }
+
     /// Its elements, row by row, if they are `f32`.
     #[must_use]
     pub fn as_f32(&self) -> Option<&[f32]> {
@@ -159,6 +163,13 @@ impl TensorSpec {
             shape: self.shape.clone(),
             elements,
         }
+    }
+
+    /// Bytes of its elements in the engine, where sizes of zero count as one.
+    pub(super) fn size_bytes(&self) -> u64 {
+        let each = element_of(self.dtype).map_or(8, Element::size_bytes) as u64;
+        let sizes = self.shape.iter().map(|&size| size.max(1) as u64);
+        sizes.fold(each, u64::saturating_mul)
     }
 
     /// A tensor of zeros; `None` if the engine has no such elements.

@@ -10,9 +10,23 @@ use super::error::ModelError;
 use super::file::ModelFile;
 use super::header::file_type;
 use super::limits::Limits;
-use super::metadata::{FORMAT, GRAPH, INPUTS, SIZES, WITH_SIZES, write_inputs, write_sizes};
-use super::signature::Signature;
+use super::metadata::{
+    FORMAT, GRAPH, INPUTS, PROGRAMS, SIZES, STATE, WITH_SIZES, WITH_STATE, program_entries,
+    write_sizes, write_tensors,
+};
+use super::signature::{InputSpec, Signature};
 use super::tensor::TensorSpec;
+
+/// A program to be written to a model file.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramSource<'a> {
+    /// Its name; empty for the only one of a file.
+    pub name: &'a str,
+    /// The graph. Its placeholders are the inputs, under their names, and then the state.
+    pub graph: &'a Graph,
+    /// The inputs and the state.
+    pub signature: &'a Signature,
+}
 
 /// Writes a model to the file at `path`: `graph`, whose placeholders take `inputs` and whose
 /// `get_attr` nodes name `weights`, given with their bytes in little-endian order, row by row.
@@ -41,12 +55,26 @@ pub fn write_dynamic_model(
     signature: &Signature,
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<(), ModelError> {
+    write_programs(path, &[only(graph, signature)], weights)
+}
+
+/// As [`write_model`], for any number of programs, of which the first is the default one. They share `weights` and
+/// the state of their signatures, which has the same types and shapes in all of them. Weights under the names of state
+/// are its initial values, of size 1 where its sizes are symbols; other state begins with zeros.
+///
+/// # Errors
+/// As [`write_model`], and if programs have other state of the same name.
+pub fn write_programs(
+    path: impl AsRef<Path>,
+    programs: &[ProgramSource<'_>],
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<(), ModelError> {
     let path = path.as_ref();
     let failed = |source| ModelError::Io {
         path: path.to_owned(),
         source,
     };
-    let header = header(graph, signature, weights)?;
+    let header = header(programs, weights)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -90,7 +118,18 @@ pub fn dynamic_model_bytes(
     signature: &Signature,
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<Vec<u8>, ModelError> {
-    let mut bytes = header(graph, signature, weights)?;
+    programs_bytes(&[only(graph, signature)], weights)
+}
+
+/// As [`model_bytes`], for any number of programs: see [`write_programs`].
+///
+/// # Errors
+/// As [`model_bytes`].
+pub fn programs_bytes(
+    programs: &[ProgramSource<'_>],
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<Vec<u8>, ModelError> {
+    let mut bytes = header(programs, weights)?;
     for (_, own) in weights {
         bytes.extend_from_slice(own);
     }
@@ -124,22 +163,69 @@ fn version(signature: &Signature, weights: &[(TensorSpec, &[u8])]) -> u32 {
     }
 }
 
+/// The only program of a file.
+fn only<'a>(graph: &'a Graph, signature: &'a Signature) -> ProgramSource<'a> {
+    ProgramSource {
+        name: "",
+        graph,
+        signature,
+    }
+}
+
+/// The metadata of a file with these programs.
+fn metadata(
+    programs: &[ProgramSource<'_>],
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<Json, ModelError> {
+    let text = |graph: &Graph| {
+        let graph = plain(graph).map_err(|error| ModelError::graph("", error.to_string()))?;
+        Ok::<_, ModelError>(graph.to_lossless())
+    };
+    if let [program] = programs
+        && program.name.is_empty()
+        && program.signature.state().is_empty()
+    {
+        let signature = program.signature;
+        let mut metadata = json!({
+            FORMAT: version(signature, weights).to_string(),
+            GRAPH: text(program.graph)?,
+            INPUTS: write_tensors(INPUTS, signature.inputs())?,
+        });
+        if signature.is_dynamic() {
+            metadata[SIZES] = write_sizes(signature)?.into();
+        }
+        return Ok(metadata);
+    }
+    let mut state: Vec<InputSpec> = Vec::new();
+    for own in programs.iter().flat_map(|own| own.signature.state()) {
+        match state.iter().find(|other| other.name == own.name) {
+            None => state.push(own.clone()),
+            Some(other) if other == own => {}
+            Some(other) => {
+                return Err(ModelError::State {
+                    name: own.name.clone(),
+                    reason: format!("{own} in one program, and {other} in another"),
+                });
+            }
+        }
+    }
+    let entries = programs
+        .iter()
+        .map(|own| Ok((own.name, text(own.graph)?, own.signature)))
+        .collect::<Result<Vec<_>, ModelError>>()?;
+    Ok(json!({
+        FORMAT: WITH_STATE.to_string(),
+        PROGRAMS: program_entries(&entries)?,
+        STATE: write_tensors(STATE, &state)?,
+    }))
+}
+
 fn header(
-    graph: &Graph,
-    signature: &Signature,
+    programs: &[ProgramSource<'_>],
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<Vec<u8>, ModelError> {
-    let graph = plain(graph).map_err(|error| ModelError::graph("", error.to_string()))?;
     let mut entries = Map::new();
-    let mut metadata = json!({
-        FORMAT: version(signature, weights).to_string(),
-        GRAPH: graph.to_lossless(),
-        INPUTS: write_inputs(signature.inputs())?,
-    });
-    if signature.is_dynamic() {
-        metadata[SIZES] = write_sizes(signature)?.into();
-    }
-    entries.insert("__metadata__".to_owned(), metadata);
+    entries.insert("__metadata__".to_owned(), metadata(programs, weights)?);
     let mut start = 0;
     for (spec, bytes) in weights {
         let wrong = |reason: String| ModelError::Weight {
