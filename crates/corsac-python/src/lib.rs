@@ -41,6 +41,7 @@ mod liveness;
 mod matching;
 mod mkldnn;
 mod model_file;
+mod model_session;
 mod namespace;
 mod operators;
 mod packages;
@@ -125,6 +126,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     analysis::register(m)?;
     engine::register(m)?;
     model_file::register(m)?;
+    model_session::register(m)?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;
     Ok(())

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use corsac_engine::{
     DType, InputSpec, MOST_SIZES, ModelDraft, ModelError, ModelErrorKind, ModelFile, OutputSpec,
-    Signature, Size, SizeCache, SizeSymbol, SizeValues, TensorSpec, WeightCache,
-    write_dynamic_model,
+    ProgramSource, Signature, Size, SizeCache, SizeSymbol, SizeValues, TensorSpec, WeightCache,
+    write_programs,
 };
 use corsac_ir::Graph;
 use corsac_ops::shape::Dim;
@@ -26,22 +26,22 @@ create_exception!(
 );
 
 /// A weight in Python: name, element type without the `torch.`, sizes.
-type Spec = (String, String, Vec<usize>);
+pub(crate) type Spec = (String, String, Vec<usize>);
 
 /// A size in Python: a number, or an expression as text.
 #[derive(FromPyObject, IntoPyObject)]
-enum PySize {
+pub(crate) enum PySize {
     Number(usize),
     Text(String),
 }
 
 /// An input or output in Python: name, element type without the `torch.`, sizes.
-type DynamicSpec = (String, String, Vec<PySize>);
+pub(crate) type DynamicSpec = (String, String, Vec<PySize>);
 
 /// A symbol in Python: name, least and largest value.
-type Symbol = (String, usize, Option<usize>);
+pub(crate) type Symbol = (String, usize, Option<usize>);
 
-fn model_error(error: &ModelError) -> PyErr {
+pub(crate) fn model_error(error: &ModelError) -> PyErr {
     if let ModelError::Io { path, source } = error {
         let number = source.raw_os_error();
         let text = source.to_string();
@@ -60,7 +60,7 @@ fn model_error(error: &ModelError) -> PyErr {
     }
 }
 
-fn element_type(name: &str) -> PyResult<DType> {
+pub(crate) fn element_type(name: &str) -> PyResult<DType> {
     let known = name.parse::<DType>();
     known.map_err(|()| PyValueError::new_err(format!("{name} is no element type")))
 }
@@ -70,7 +70,7 @@ fn spec((name, dtype, shape): Spec) -> PyResult<TensorSpec> {
     Ok(TensorSpec { name, dtype, shape })
 }
 
-fn spec_of(spec: &TensorSpec) -> Spec {
+pub(crate) fn spec_of(spec: &TensorSpec) -> Spec {
     let dtype = spec.dtype.name().to_owned();
     (spec.name.clone(), dtype, spec.shape.clone())
 }
@@ -90,7 +90,7 @@ fn input((name, dtype, shape): DynamicSpec) -> PyResult<InputSpec> {
     })
 }
 
-fn input_of(spec: &InputSpec) -> DynamicSpec {
+pub(crate) fn input_of(spec: &InputSpec) -> DynamicSpec {
     let size = |size: &Size| match size {
         Size::Fixed(size) => PySize::Number(*size),
         Size::Symbolic { .. } => PySize::Text(size.to_string()),
@@ -99,7 +99,7 @@ fn input_of(spec: &InputSpec) -> DynamicSpec {
     (spec.name.clone(), spec.dtype.name().to_owned(), shape)
 }
 
-fn output_of(spec: &OutputSpec) -> DynamicSpec {
+pub(crate) fn output_of(spec: &OutputSpec) -> DynamicSpec {
     let size = |dim: &Option<Dim>| match dim {
         Some(Dim::Known(size)) => PySize::Number(usize::try_from(*size).unwrap_or(0)),
         Some(dim) => PySize::Text(dim.to_string()),
@@ -115,17 +115,27 @@ fn parsed(text: &str) -> PyResult<Graph> {
 
 fn signature(
     inputs: Vec<DynamicSpec>,
+    state: Vec<DynamicSpec>,
     symbols: Vec<Symbol>,
     conditions: Vec<String>,
 ) -> PyResult<Signature> {
-    let inputs = inputs.into_iter().map(input).collect::<PyResult<_>>()?;
+    let all = |specs: Vec<DynamicSpec>| specs.into_iter().map(input).collect::<PyResult<_>>();
     let symbols = symbols.into_iter();
     let symbols = symbols.map(|(name, least, most)| SizeSymbol { name, least, most });
-    Signature::new(inputs, symbols.collect(), conditions).map_err(|error| model_error(&error))
+    Signature::with_state(all(inputs)?, all(state)?, symbols.collect(), conditions)
+        .map_err(|error| model_error(&error))
+}
+
+/// The symbols of a signature.
+pub(crate) fn symbols_of(signature: &Signature) -> Vec<Symbol> {
+    let symbols = signature.symbols().iter();
+    symbols
+        .map(|own| (own.name.clone(), own.least, own.most))
+        .collect()
 }
 
 /// A model without its weights: the graph of `text`, in the lossless form, its inputs, the types of the tensors
-/// that it names, the symbols among the sizes of its inputs, and the nodes that have to be true.
+/// that it names, the symbols among its sizes, the nodes that have to be true, and the state behind its inputs.
 #[pyclass(name = "ModelDraft", module = "corsac._core", frozen)]
 struct PyModelDraft {
     draft: ModelDraft,
@@ -136,14 +146,16 @@ struct PyModelDraft {
 #[pymethods]
 impl PyModelDraft {
     #[new]
+    #[pyo3(signature = (text, inputs, weights, symbols, conditions, state = Vec::new()))]
     fn new(
         text: &str,
         inputs: Vec<DynamicSpec>,
         weights: Vec<Spec>,
         symbols: Vec<Symbol>,
         conditions: Vec<String>,
+        state: Vec<DynamicSpec>,
     ) -> PyResult<Self> {
-        let signature = signature(inputs, symbols, conditions)?;
+        let signature = signature(inputs, state, symbols, conditions)?;
         let weights = weights.into_iter().map(spec);
         let weights: Vec<TensorSpec> = weights.collect::<PyResult<_>>()?;
         let draft = ModelDraft::new(parsed(text)?, signature, &weights);
@@ -184,21 +196,34 @@ fn values(signature: &Signature, shapes: &[Vec<usize>]) -> PyResult<SizeValues> 
     values.map_err(|error| model_error(&error))
 }
 
-/// Writes a model file: the graph of `text`, in the lossless form, its inputs, the tensors that it names, with
-/// their bytes, the symbols among the sizes of inputs, and the nodes that have to be true.
+/// A program in Python: its name, its graph in the lossless form, its inputs, its state, the symbols among the sizes of
+/// both, and the nodes that have to be true.
+type ProgramParts = (
+    String,
+    String,
+    Vec<DynamicSpec>,
+    Vec<DynamicSpec>,
+    Vec<Symbol>,
+    Vec<String>,
+);
+
+/// Writes a model file: programs, each with its name (empty for an only one), its graph in the lossless form, its
+/// inputs, its state, the symbols among the sizes of both, and the nodes that have to be true; and the tensors that
+/// they name, with their bytes.
 #[pyfunction]
-#[pyo3(signature = (path, text, inputs, weights, symbols = Vec::new(), conditions = Vec::new()))]
 fn write_model_file(
     py: Python<'_>,
     path: PathBuf,
-    text: &str,
-    inputs: Vec<DynamicSpec>,
+    programs: Vec<ProgramParts>,
     weights: Vec<(Spec, PyBuffer<u8>)>,
-    symbols: Vec<Symbol>,
-    conditions: Vec<String>,
 ) -> PyResult<()> {
-    let graph = parsed(text)?;
-    let signature = signature(inputs, symbols, conditions)?;
+    let programs = programs
+        .into_iter()
+        .map(|(name, text, inputs, state, symbols, conditions)| {
+            let signature = signature(inputs, state, symbols, conditions)?;
+            Ok((name, parsed(&text)?, signature))
+        });
+    let programs: Vec<(String, Graph, Signature)> = programs.collect::<PyResult<_>>()?;
     let weights = weights.into_iter();
     let weights = weights.map(|(own, bytes)| Ok((spec(own)?, bytes.to_vec(py)?)));
     let weights: Vec<(TensorSpec, Vec<u8>)> = weights.collect::<PyResult<_>>()?;
@@ -207,7 +232,15 @@ fn write_model_file(
             .iter()
             .map(|(spec, bytes)| (spec.clone(), bytes.as_slice()))
             .collect();
-        write_dynamic_model(&path, &graph, &signature, &weights)
+        let programs: Vec<ProgramSource<'_>> = programs
+            .iter()
+            .map(|(name, graph, signature)| ProgramSource {
+                name,
+                graph,
+                signature,
+            })
+            .collect();
+        write_programs(&path, &programs, &weights)
     })
     .map_err(|error| model_error(&error))
 }
@@ -259,15 +292,19 @@ impl PyModelFile {
     /// The symbols among the sizes of its inputs: names, least and largest values.
     #[getter]
     fn symbols(&self) -> Vec<Symbol> {
-        let symbols = self.file.signature().symbols().iter();
-        let symbols = symbols.map(|own| (own.name.clone(), own.least, own.most));
-        symbols.collect()
+        symbols_of(self.file.signature())
     }
 
     /// The names of the nodes of the graph that have to be true.
     #[getter]
     fn conditions(&self) -> Vec<String> {
         self.file.signature().conditions().to_vec()
+    }
+
+    /// Whether it runs in sessions: it has state, or several programs.
+    #[getter]
+    fn has_sessions(&self) -> bool {
+        self.file.programs().len() > 1 || !self.file.state().inputs().is_empty()
     }
 
     /// Its weights: names, element types, sizes.

@@ -35,7 +35,7 @@ use crate::analysis::{find_types, settings, shape_error};
 use crate::graph::PyGraph;
 use crate::graph::node::PyNode;
 
-pub(crate) use program::{Contexts, PyProgram};
+pub(crate) use program::{Contexts, PyProgram, read, structure};
 pub(crate) use tensor_finder::TensorFinder;
 pub(crate) use tensors::Exchange;
 pub(crate) use tensors::requires_grad;

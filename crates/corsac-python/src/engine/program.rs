@@ -151,7 +151,7 @@ fn run_error(error: &RunError) -> PyErr {
 }
 
 /// Reads an array; truth values are bytes.
-fn read(array: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
+pub(crate) fn read(array: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
     let py = array.py();
     Ok(match element {
         Element::F32 => Elements::F32(PyBuffer::<f32>::get(array)?.to_vec(py)?),
@@ -784,7 +784,7 @@ impl PyProgram {
 }
 
 /// Builds the structure of `output`, with results of `item` in place of tensors.
-fn structure<'py>(
+pub(crate) fn structure<'py>(
     py: Python<'py>,
     output: &Output,
     inputs: &[Bound<'py, PyAny>],
