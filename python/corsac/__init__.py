@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from corsac._engine.profile import profile
     from corsac._files.model_file import ModelFileError, NumpyModel, load
     from corsac._files.saving import save
+    from corsac._files.sessions import Session, SessionModel
     from corsac._native.panic import EngineError
     from corsac.analysis import summary
     from corsac.config import build, describe
@@ -52,6 +53,8 @@ __all__ = [
     "HostWarning",
     "ModelFileError",
     "NumpyModel",
+    "Session",
+    "SessionModel",
     "VerifyError",
     "__version__",
     "allow_in_graph",
@@ -104,6 +107,7 @@ __getattr__, __dir__ = lazy_names(
         "_native.panic": ("EngineError",),
         "_files.model_file": ("ModelFileError", "NumpyModel", "load"),
         "_files.saving": ("save",),
+        "_files.sessions": ("Session", "SessionModel"),
         "_compile.verify": ("VerifyError",),
         "analysis": ("summary",),
         "config": ("build", "describe"),

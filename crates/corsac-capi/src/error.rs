@@ -81,6 +81,8 @@ pub(crate) enum Error {
     /// A name that a C string cannot hold.
     #[error("the name {name:?} has a character of value 0, which C strings cannot hold")]
     ZeroInName { name: String },
+    #[error("{what} is no text in UTF-8")]
+    Utf8 { what: &'static str },
     #[error("options: {reason}")]
     Options { reason: String },
     #[error("the tensor of DLPack: {0}")]
@@ -139,6 +141,7 @@ impl Error {
             Self::Null { .. }
             | Self::Tensor { .. }
             | Self::Overlap { .. }
+            | Self::Utf8 { .. }
             | Self::Options { .. }
             | Self::DLPack(_) => Status::Argument,
         }

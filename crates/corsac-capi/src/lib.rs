@@ -6,8 +6,8 @@
 //! elements, and owns what is handed out. `docs/c.md` shows how it is used.
 //!
 //! Each function returns a [`Status`] whose numbers stay, and on request an error with a text. No
-//! panic crosses the border. Handles do not change after they are made, so that any number of
-//! threads may use one at once.
+//! panic crosses the border. Handles do not change after they are made, except sessions, whose
+//! calls wait for each other, so that any number of threads may use one at once.
 //!
 //! Unsafe code is what C requires: pointers of the caller (`pointer`, `options`, `view`), elements in
 //! memory that is not Rust's (`strided`, `memory`), and the structures of DLPack (`dlpack`); the
@@ -25,6 +25,7 @@ mod model;
 mod options;
 mod pointer;
 mod run;
+mod session;
 mod spec;
 mod strided;
 mod tensor;
@@ -42,11 +43,17 @@ pub use error::{Status, corsac_status_name};
 pub use model::{
     ModelHandle, corsac_model_find_input, corsac_model_find_output, corsac_model_free,
     corsac_model_input, corsac_model_input_count, corsac_model_load, corsac_model_load_memory,
-    corsac_model_output, corsac_model_output_count, corsac_model_threads, corsac_model_weight,
-    corsac_model_weight_count,
+    corsac_model_output, corsac_model_output_count, corsac_model_program_count,
+    corsac_model_program_name, corsac_model_state, corsac_model_state_count, corsac_model_threads,
+    corsac_model_weight, corsac_model_weight_count,
 };
 pub use options::Options;
 pub use run::{corsac_model_run, corsac_model_run_into};
+pub use session::{
+    NamedSize, SessionHandle, corsac_session_fork, corsac_session_free, corsac_session_new,
+    corsac_session_reset, corsac_session_resize, corsac_session_run, corsac_session_set_state,
+    corsac_session_state,
+};
 pub use spec::Spec;
 pub use tensor::{TensorHandle, corsac_tensor_free, corsac_tensor_view};
 pub use version::{VERSION_MAJOR, VERSION_MINOR, VERSION_PATCH, corsac_version};

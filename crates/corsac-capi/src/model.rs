@@ -1,7 +1,8 @@
 //! Models that C holds by a handle.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use corsac_engine::{Model, ModelFile};
 
@@ -9,15 +10,17 @@ use crate::border::{ErrorHandle, call};
 use crate::error::{Error, Status};
 use crate::options::Options;
 use crate::pointer::{Place, free, given, items, text};
-use crate::spec::{Spec, Specs};
+use crate::spec::{Spec, Specs, c_name};
 use crate::strided::reserved;
 
 /// A model ready to run. It does not change: any number of threads may use it at once.
 pub struct ModelHandle {
-    model: Model,
+    model: Arc<Model>,
     inputs: Specs,
     outputs: Specs,
     weights: Specs,
+    state: Specs,
+    programs: Vec<CString>,
 }
 
 impl ModelHandle {
@@ -27,15 +30,19 @@ impl ModelHandle {
         if options.threads > 0 {
             model = model.with_threads(options.threads);
         }
+        let programs = model.programs().iter();
+        let programs = programs.map(|own| c_name(own.name()));
         Ok(Self {
             inputs: Specs::of_inputs(model.signature().inputs())?,
             outputs: Specs::of_outputs(&model.dynamic_outputs())?,
             weights,
-            model,
+            state: Specs::of_inputs(model.state().inputs())?,
+            programs: programs.collect::<Result<_, _>>()?,
+            model: Arc::new(model),
         })
     }
 
-    pub(crate) fn model(&self) -> &Model {
+    pub(crate) fn model(&self) -> &Arc<Model> {
         &self.model
     }
 }
@@ -162,7 +169,43 @@ pub unsafe extern "C" fn corsac_model_weight_count(model: *const ModelHandle) ->
     unsafe { model.as_ref() }.map_or(0, |model| model.weights.len())
 }
 
-/// Name, dtype and shape of an input. They live as long as the model. Null if there is no such
+/// Number of tensors of state, which sessions keep between calls; 0 for null.
+///
+/// # Safety
+/// `model` is null or a model that has not been freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corsac_model_state_count(model: *const ModelHandle) -> usize {
+    // SAFETY: by the contract of this function.
+    unsafe { model.as_ref() }.map_or(0, |model| model.state.len())
+}
+
+/// Number of programs, of which the first is the default one; 0 for null.
+///
+/// # Safety
+/// `model` is null or a model that has not been freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corsac_model_program_count(model: *const ModelHandle) -> usize {
+    // SAFETY: by the contract of this function.
+    unsafe { model.as_ref() }.map_or(0, |model| model.programs.len())
+}
+
+/// The name of a program; an only one may have an empty name. It lives as long as the model. Null if there is no such
+/// program.
+///
+/// # Safety
+/// `model` is null or a model that has not been freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corsac_model_program_name(
+    model: *const ModelHandle,
+    number: usize,
+) -> *const c_char {
+    // SAFETY: by the contract of this function.
+    let model = unsafe { model.as_ref() };
+    let name = model.and_then(|model| model.programs.get(number));
+    name.map_or(std::ptr::null(), |name| name.as_ptr())
+}
+
+/// Name, dtype and shape of an input of the default program. They live as long as the model. Null if there is no such
 /// input.
 ///
 /// # Safety
@@ -176,7 +219,7 @@ pub unsafe extern "C" fn corsac_model_input(
     spec(unsafe { model.as_ref() }.map(|model| &model.inputs), number)
 }
 
-/// Name, dtype and shape of an output, which is named after its place in the result: "1.0", "logits",
+/// Name, dtype and shape of an output of the default program, which is named after its place in the result: "1.0", "logits",
 /// or "output" if it is the only one. They live as long as the model. Null if there is no such
 /// output.
 ///
@@ -209,6 +252,20 @@ pub unsafe extern "C" fn corsac_model_weight(
         unsafe { model.as_ref() }.map(|model| &model.weights),
         number,
     )
+}
+
+/// Name, dtype and shape of a tensor of state; a size of -1 is chosen by each session. They live as long as the model.
+/// Null if there is no such tensor.
+///
+/// # Safety
+/// `model` is null or a model that has not been freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corsac_model_state(
+    model: *const ModelHandle,
+    number: usize,
+) -> *const Spec {
+    // SAFETY: by the contract of this function.
+    spec(unsafe { model.as_ref() }.map(|model| &model.state), number)
 }
 
 fn spec(specs: Option<&Specs>, number: usize) -> *const Spec {

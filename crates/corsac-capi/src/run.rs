@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use corsac_engine::{Data, DataMut, Elements, Model, RunError, Specialisation, TensorSpec};
+use corsac_engine::{
+    Data, DataMut, Elements, Model, ModelError, RunError, Specialisation, TensorSpec,
+};
 
 use crate::border::{ErrorHandle, call};
 use crate::error::{Error, Fault, Status};
@@ -39,29 +41,13 @@ pub unsafe extern "C" fn corsac_model_run(
     let run = || {
         // SAFETY: by the contract of this function.
         let (model, inputs) = unsafe { checked(model, inputs, input_count, output_count) }?;
-        let mut places = Vec::new();
-        for number in 0..output_count {
-            // SAFETY: by the contract of this function, there is a place for each.
-            let place = match outputs.is_null() {
-                true => outputs,
-                false => outputs.wrapping_add(number),
-            };
-            // SAFETY: as above.
-            places.push(unsafe { Place::new(place, "outputs") }?);
-        }
+        // SAFETY: by the contract of this function.
+        let places = unsafe { places(outputs, output_count) }?;
         let sizes = specialised(model.model(), &inputs)?;
-        let specs = sizes.outputs().iter().enumerate();
-        let tensors = specs.map(|(number, spec)| TensorHandle::zeros(number, spec));
-        let tensors: Vec<TensorHandle> = tensors.collect::<Result<_, _>>()?;
-        let views: Vec<View> = tensors.iter().map(|tensor| *tensor.view()).collect();
-        // SAFETY: these are views of new tensors.
-        let results = unsafe { View::all(&views, "output") }?;
-        // SAFETY: as above, and the inputs are as the contract of this function says.
-        unsafe { run_into(model.model(), &sizes, &inputs, &results) }?;
-        for (place, tensor) in places.iter().zip(tensors) {
-            place.give(tensor);
-        }
-        Ok(())
+        let run = |inputs: &[Data<'_>], outputs: &mut [DataMut<'_>]| {
+            model.model().run_specialised(&sizes, inputs, outputs)
+        };
+        run_new(&sizes, &inputs, &places, run)
     };
     // SAFETY: by the contract of this function.
     unsafe { call(error, run) }
@@ -96,11 +82,54 @@ pub unsafe extern "C" fn corsac_model_run_into(
             let outputs = items(outputs, output_count, "outputs")?;
             let outputs = View::all(outputs, "output")?;
             let sizes = specialised(model.model(), &inputs)?;
-            run_into(model.model(), &sizes, &inputs, &outputs)
+            run_into(&sizes, &inputs, &outputs, |inputs, outputs| {
+                model.model().run_specialised(&sizes, inputs, outputs)
+            })
         }
     };
     // SAFETY: by the contract of this function.
     unsafe { call(error, run) }
+}
+
+/// The places of outputs.
+///
+/// # Safety
+/// `outputs` is null, or a pointer can be written to each of `count` places for as long as they are used.
+pub(crate) unsafe fn places(
+    outputs: *mut *mut TensorHandle,
+    count: usize,
+) -> Result<Vec<Place<*mut TensorHandle>>, Error> {
+    let mut places = Vec::new();
+    for number in 0..count {
+        let place = match outputs.is_null() {
+            true => outputs,
+            false => outputs.wrapping_add(number),
+        };
+        // SAFETY: by the contract of this function.
+        places.push(unsafe { Place::new(place, "outputs") }?);
+    }
+    Ok(places)
+}
+
+/// Does `run`, for `sizes`, into new tensors.
+pub(crate) fn run_new(
+    sizes: &Specialisation,
+    inputs: &[Strided<'_>],
+    places: &[Place<*mut TensorHandle>],
+    run: impl FnOnce(&[Data<'_>], &mut [DataMut<'_>]) -> Result<(), ModelError>,
+) -> Result<(), Error> {
+    let specs = sizes.outputs().iter().enumerate();
+    let tensors = specs.map(|(number, spec)| TensorHandle::zeros(number, spec));
+    let tensors: Vec<TensorHandle> = tensors.collect::<Result<_, _>>()?;
+    let views: Vec<View> = tensors.iter().map(|tensor| *tensor.view()).collect();
+    // SAFETY: these are views of new tensors.
+    let results = unsafe { View::all(&views, "output") }?;
+    // SAFETY: as above.
+    unsafe { run_into(sizes, inputs, &results, run) }?;
+    for (place, tensor) in places.iter().zip(tensors) {
+        place.give(tensor);
+    }
+    Ok(())
 }
 
 /// The model and the inputs of a run. Counts are checked before any of the inputs is read.
@@ -138,15 +167,15 @@ fn specialised(model: &Model, inputs: &[Strided<'_>]) -> Result<Arc<Specialisati
     Ok(model.specialise_for_types(&given.collect::<Vec<_>>())?)
 }
 
-/// Runs `model` for `sizes`, which are those of `inputs`, after all is checked.
+/// Does `run` with the elements of inputs and outputs, for `sizes`, which are those of `inputs`, after all is checked.
 ///
 /// # Safety
 /// Nobody uses the memory of `outputs` otherwise.
-unsafe fn run_into(
-    model: &Model,
+pub(crate) unsafe fn run_into(
     sizes: &Specialisation,
     inputs: &[Strided<'_>],
     outputs: &[Strided<'_>],
+    run: impl FnOnce(&[Data<'_>], &mut [DataMut<'_>]) -> Result<(), ModelError>,
 ) -> Result<(), Error> {
     check_outputs(sizes, outputs)?;
     let in_place: Vec<Option<Data<'_>>> = inputs.iter().map(Strided::data).collect();
@@ -179,7 +208,7 @@ unsafe fn run_into(
     let mut places: Vec<DataMut<'_>> = places
         .filter_map(|(place, copy)| place.or_else(|| copy.as_mut().map(Elements::all_mut)))
         .collect();
-    model.run_specialised(sizes, &data, &mut places)?;
+    run(&data, &mut places)?;
     for (output, elements) in outputs.iter().zip(&staged) {
         if let Some(elements) = elements {
             // SAFETY: as above, and inputs are no longer used.

@@ -32,6 +32,13 @@ pub(crate) struct Specs {
 /// A name, a type, and sizes, of which `None` differs between calls.
 type Parts = (String, DType, Vec<Option<usize>>);
 
+/// A name for C.
+pub(crate) fn c_name(name: &str) -> Result<CString, Error> {
+    CString::new(name).map_err(|_| Error::ZeroInName {
+        name: name.to_owned(),
+    })
+}
+
 impl Specs {
     pub(crate) fn of_tensors<'a>(
         specs: impl IntoIterator<Item = &'a TensorSpec>,
@@ -64,7 +71,7 @@ impl Specs {
             let number = |size| i64::try_from(size).unwrap_or(i64::MAX);
             let sizes = shape.into_iter().map(|size| size.map_or(-1, number));
             shapes.push(sizes.collect::<Vec<i64>>());
-            names.push(CString::new(&*name).map_err(|_| Error::ZeroInName { name })?);
+            names.push(c_name(&name)?);
             dtypes.push(Dtype::of(dtype) as i32);
         }
         // The addresses are taken where names and shapes stay.

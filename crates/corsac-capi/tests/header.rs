@@ -8,8 +8,9 @@
 use std::path::Path;
 
 /// The modules with what C sees, in the order of the header.
-const MODULES: [&str; 10] = [
-    "version", "error", "border", "dtype", "options", "spec", "view", "model", "run", "tensor",
+const MODULES: [&str; 11] = [
+    "version", "error", "border", "dtype", "options", "spec", "view", "model", "run", "session",
+    "tensor",
 ];
 
 /// The header, without the sections on safety that are for Rust.

@@ -71,6 +71,9 @@ pub(crate) struct ModelArgument {
     /// The model: a file that `corsac.save` wrote
     #[arg(value_name = "MODEL")]
     pub(crate) path: PathBuf,
+    /// A program of the file (the first)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) program: Option<String>,
 }
 
 /// Element type in which convolutions and linear layers multiply. The values have no documentation
@@ -86,7 +89,12 @@ impl ModelArgument {
         if let Some(reason) = self.no_file() {
             return Err(Failure::Usage(reason));
         }
-        ModelFile::open(&self.path).map_err(Failure::model(&self.path))
+        let file = ModelFile::open(&self.path);
+        let chosen = file.and_then(|file| match &self.program {
+            Some(name) => file.with_program(name),
+            None => Ok(file),
+        });
+        chosen.map_err(Failure::model(&self.path))
     }
 
     /// An error message, if the path names a Python model or a folder instead of a model file.
@@ -140,18 +148,26 @@ pub(crate) struct SizeArgument {
     pub(crate) size: Vec<(String, usize)>,
 }
 
-impl SizeArgument {
-    /// The sizes, by name.
-    pub(crate) fn named(&self) -> Vec<(&str, usize)> {
-        let named = self.size.iter();
-        named.map(|(name, size)| (&**name, *size)).collect()
-    }
+/// Sizes by name.
+pub(crate) fn named(sizes: &[(String, usize)]) -> Vec<(&str, usize)> {
+    let named = sizes.iter();
+    named.map(|(name, size)| (&**name, *size)).collect()
+}
 
+impl SizeArgument {
     /// The values of the symbols of a model.
     pub(crate) fn values(&self, signature: &Signature) -> Result<SizeValues, Failure> {
-        let values = signature.values(&self.named());
+        let values = signature.values(&named(&self.size));
         values.map_err(|error| Failure::Usage(format!("{error} (--size NAME=N)")))
     }
+}
+
+/// Sizes of the state of a model.
+#[derive(Args, Debug)]
+pub(crate) struct StateSizeArgument {
+    /// A size of the state of the model, where its sizes are names: capacity=64; once per name
+    #[arg(long, value_name = "NAME=N", value_parser = size)]
+    pub(crate) size: Vec<(String, usize)>,
 }
 
 fn size(text: &str) -> Result<(String, usize), String> {
@@ -198,6 +214,8 @@ pub(crate) struct RunOptions {
     /// File for a result, *.npy: in the order of the results or after a name
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) output: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sizes: StateSizeArgument,
     /// Precision of the products of convolutions and linear layers; bf16 where the processor has them (AMX, AVX-512 BF16)
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,

@@ -1,12 +1,13 @@
 //! `corsac bench`
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corsac_engine::{Elements, Precision, Tensor, TensorSpec};
 use serde_json::json;
 
-use crate::arguments::BenchOptions;
+use crate::arguments::{BenchOptions, named};
 use crate::failure::Failure;
 use crate::table::grouped;
 
@@ -18,7 +19,7 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     let path = &options.model.path;
     let failed = Failure::model(path);
     let start = Instant::now();
-    let model = options.model.load(options.precision, options.threads)?;
+    let model = Arc::new(options.model.load(options.precision, options.threads)?);
     let load = start.elapsed();
     let inputs: Vec<Tensor> = match options.input.is_empty() {
         true => {
@@ -28,10 +29,15 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
         }
         false => crate::run::inputs(&model, &options.input)?,
     };
-    let sized = model.specialise_for(&inputs).map_err(&failed)?;
-    let call = || -> Result<Duration, Failure> {
+    let of_state = |name: &str| model.state().symbols().iter().any(|own| own.name == name);
+    let mut state_sizes = named(&options.sizes.size);
+    state_sizes.retain(|(name, _)| of_state(name));
+    let mut session = model.session(&state_sizes).map_err(&failed)?;
+    let types: Vec<_> = inputs.iter().map(|own| (own.dtype(), own.shape())).collect();
+    let sized = session.specialise_for_types(None, &types).map_err(&failed)?;
+    let mut call = || -> Result<Duration, Failure> {
         let start = Instant::now();
-        model.run(&inputs).map_err(&failed)?;
+        session.run(None, &inputs).map_err(&failed)?;
         Ok(start.elapsed())
     };
     let first = call()?;

@@ -2,18 +2,19 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use corsac_engine::{Elements, Model, Tensor, TensorSpec};
 use serde_json::json;
 
-use crate::arguments::RunOptions;
+use crate::arguments::{RunOptions, named};
 use crate::failure::Failure;
 use crate::npy;
 
 /// Runs the model on the given arrays.
 pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failure> {
-    let model = options.model.load(options.precision, options.threads)?;
+    let model = Arc::new(options.model.load(options.precision, options.threads)?);
     let inputs = inputs(&model, &options.input)?;
     let outputs = model.dynamic_outputs();
     let names: Vec<&str> = outputs.iter().map(|spec| &*spec.name).collect();
@@ -27,10 +28,10 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
             )));
         }
     }
+    let failed = Failure::model(&options.model.path);
+    let mut session = model.session(&named(&options.sizes.size)).map_err(&failed)?;
     let start = Instant::now();
-    let results = model
-        .run(&inputs)
-        .map_err(Failure::model(&options.model.path))?;
+    let results = session.run(None, &inputs).map_err(&failed)?;
     let seconds = start.elapsed().as_secs_f64();
     let mut rows = Vec::new();
     for ((name, tensor), path) in names.iter().zip(&results).zip(wanted) {

@@ -65,12 +65,14 @@ fn annotated(
     let types = types.map_err(Failure::model(&options.model.path))?;
     let signature = file.signature();
     if signature.is_dynamic() {
-        let inputs: Vec<String> = signature.inputs().iter().map(ToString::to_string).collect();
         let symbols = signature.symbols().iter().zip(values);
         let symbols: Vec<String> = symbols
             .map(|(symbol, value)| format!("{symbol}, here {value}"))
             .collect();
-        writeln!(out, "# {}; {}", inputs.join(", "), symbols.join("; "))?;
+        writeln!(out, "# {}; {}", listed(signature.inputs()), symbols.join("; "))?;
+    }
+    for program in programs(file) {
+        writeln!(out, "# {program}")?;
     }
     writeln!(out, "graph():")?;
     for (node, ty) in graph.nodes().zip(types) {
@@ -81,6 +83,27 @@ fn annotated(
         }
     }
     Ok(())
+}
+
+/// The programs and the state of a file that has several or some, one line each.
+fn programs(file: &ModelFile) -> Vec<String> {
+    let state = file.state().inputs().iter();
+    let state = state.map(|spec| format!("state {spec}"));
+    let several = file.programs().len() > 1;
+    let programs = file.programs().iter().filter(|_| several).map(|program| {
+        let (inputs, outputs) = (program.signature().inputs(), program.dynamic_outputs());
+        let shown = match std::ptr::eq(program, file.default_program()) {
+            true => ", shown here",
+            false => "",
+        };
+        format!("program {}({}) -> {}{shown}", program.name(), listed(inputs), listed(&outputs))
+    });
+    programs.chain(state).collect()
+}
+
+fn listed(specs: &[impl ToString]) -> String {
+    let specs: Vec<String> = specs.iter().map(ToString::to_string).collect();
+    specs.join(", ")
 }
 
 fn described(file: &ModelFile, values: &[usize], options: &ShowOptions) -> Result<Json, Failure> {
@@ -115,6 +138,16 @@ fn described(file: &ModelFile, values: &[usize], options: &ShowOptions) -> Resul
         "weights": file.weights().map(spec).collect::<Vec<_>>(),
         "nodes": nodes,
     });
+    if !file.state().inputs().is_empty() {
+        let written: Vec<&str> = file.default_program().written().collect();
+        described["state"] = signature.state().iter().map(input).collect();
+        described["written"] = json!(written);
+    }
+    if file.programs().len() > 1 {
+        let names = file.programs().iter().map(|program| json!(program.name()));
+        described["program"] = json!(file.default_program().name());
+        described["programs"] = names.collect();
+    }
     if signature.is_dynamic() {
         let symbols = signature.symbols().iter().zip(values);
         let symbols = symbols.map(|(symbol, value)| {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -104,8 +105,11 @@ def recorded_call(
     dynamic_shapes: DynamicShapes,
     *,
     decides: bool = False,
+    state: Mapping[int, Collection[int]] | None = None,
 ) -> Recorded:
-    """The record of a call of a module or a function, with copies of its arguments; see :func:`capture`.
+    """The record of a call of a module or a function, with copies of its arguments; see :func:`capture`. If ``state``
+    is given, the program may write to existing tensors: these, and those with the ids in ``state``, are inputs of the
+    graph. Its values are their dynamic dimensions.
 
     Raises:
         TraceError: the call cannot be expressed as a graph.
@@ -119,9 +123,11 @@ def recorded_call(
             program,
             args,
             kwargs,
-            dynamic=_dynamic(program, args, kwargs, dynamic_shapes),
+            dynamic=_dynamic(program, args, kwargs, dynamic_shapes)
+            | {own: set(dims) for own, dims in (state or {}).items() if dims},
             replays=True,
             decides=decides,
+            rewritten=state,
         )
     if isinstance(recorded, Refusal):
         where = in_brackets(recorded.line)
@@ -181,6 +187,61 @@ def graph_with_conditions(
     if recorded.sizes is None:
         raise TraceError("the model computes with sizes in a way that cannot be followed")
     return module, recorded.sizes.as_truths(module.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulGraph:
+    """A graph that reads and writes state.
+
+    Attributes:
+        module: the graph; its inputs are the arguments and then the state.
+        truths: its nodes that have to be true.
+        state: the tensors that are state, in the order of its inputs.
+        written: those of them that it writes to.
+    """
+
+    module: GraphModule
+    truths: list[Node]
+    state: list[torch.Tensor]
+    written: list[torch.Tensor]
+
+
+def graph_with_state(
+    model: Callable[..., Any],
+    example_inputs: ExampleInputs,
+    state: Mapping[int, Collection[int]],
+    dynamic_shapes: DynamicShapes,
+) -> StatefulGraph:
+    """:func:`graph_with_conditions` for a model that writes to existing tensors. The call writes to them, too.
+
+    Args:
+        state: ids of tensors that are state, whether or not they are written to, with their dynamic dimensions.
+
+    Raises:
+        TraceError: the call cannot be expressed as a graph.
+    """
+    check_callable(model)
+    inputs = _tensors(example_inputs)
+    recorded = recorded_call(_program_of(model), inputs, {}, dynamic_shapes, state=state)
+    graph, replay = recorded.module.graph, recorded.replay
+    effects = [] if replay is None else replay.effects()
+    if effects:
+        raise TraceError(f"the model is no graph: it changes state in Python: {effects[0]}")
+    placeholders = graph.find_nodes(op="placeholder")
+    if len(placeholders) != len(inputs) + len(recorded.rewritten):
+        raise TraceError("the model reads tensors in containers")
+    if replay is not None:
+        graph.output_node().args = (replay.structure(graph.output_node().args[0], placeholders),)
+    is_dynamic = any(dynamic_shapes.values()) or any(state.values())
+    if is_dynamic and recorded.sizes is None:
+        raise TraceError("the model computes with sizes in a way that cannot be followed")
+    truths = [] if recorded.sizes is None or not is_dynamic else recorded.sizes.as_truths(graph)
+    recorded.module.recompile()
+    kept = list(recorded.rewritten)
+    written = [own - len(inputs) for own in recorded.overwritten]
+    if any(own < 0 for own in written):
+        raise TraceError("the model writes to its inputs")
+    return StatefulGraph(recorded.module, truths, kept, [kept[own] for own in written])
 
 
 def input_names(model: Callable[..., Any], example_inputs: ExampleInputs) -> list[str]:
@@ -295,10 +356,12 @@ def _parameters(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any, tuple
 
 
 __all__ = [
+    "StatefulGraph",
     "capture",
     "graph_for",
     "graph_of",
     "graph_with_conditions",
+    "graph_with_state",
     "input_names",
     "recorded_call",
 ]

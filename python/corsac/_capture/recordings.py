@@ -862,13 +862,19 @@ def record_at_once(
     replays: bool = False,
     decides: bool = False,
     trains: bool = False,
+    rewritten: Collection[int] | None = None,
 ) -> Recorded | Refusal:
     """Record a program with these arguments, in several calls if needed: some state is set up in the first ones. With
-    ``trains`` the graph is for autograd."""
+    ``trains`` the graph is for autograd; ``rewritten`` is as in :class:`RecordingOptions`."""
     given = (*args, *kwargs.values())
     structures = [own for own in given if isinstance(own, _CONTAINERS)] if replays else None
     options = RecordingOptions(
-        structures=structures, dynamic=dynamic, decides=decides, trains=trains, casts=True
+        structures=structures,
+        dynamic=dynamic,
+        decides=decides,
+        trains=trains,
+        rewritten=rewritten,
+        casts=True,
     )
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):

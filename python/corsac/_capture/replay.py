@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from corsac._capture.deferred import DeferredCall
-from corsac._capture.result_template import ResultTemplate
+from corsac._capture.result_template import ResultTemplate, is_plain
+from corsac.fx import Node
+from corsac.fx.proxy import TraceError
 
 
 def _base(own: Any) -> Any:
@@ -125,6 +127,23 @@ class Replay:
         """The return value of the program, and the changes, which are not made. Arguments as for :meth:`__call__`."""
         returned, edits, _ = self._outcome(results, inputs, objects, values)
         return returned, edits
+
+    def structure(self, results: Sequence[Node], inputs: Sequence[Node]) -> Any:
+        """What a graph returns that gives the program's return value: nodes in its containers, or if it is of other
+        classes, a tuple of the nodes of its tensors.
+
+        Raises:
+            TraceError: a tensor is returned that is the same in each call.
+        """
+        if any(isinstance(own, torch.Tensor) for own in self._sources):
+            raise TraceError("the model returns a tensor that it does not compute")
+        returned, _, _ = self._outcome(results, cast(Any, inputs), (), {})
+        if is_plain(returned, kind=Node):
+            return returned
+        computed = iter(results)
+        return tuple(
+            next(computed) if own is None else inputs[cast(int, own)] for own in self._sources
+        )
 
     def _outcome(
         self,

@@ -27,16 +27,17 @@ _DEEPEST = 50
 _Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]
 
 
-def is_plain(returned: Any, depth: int = 0) -> bool:
-    """Whether a graph can return this: tensors, alone or in Python's own containers, which are not nested deeply."""
+def is_plain(returned: Any, depth: int = 0, *, kind: type[Any] = torch.Tensor) -> bool:
+    """Whether a graph can return this: tensors, or in their place values of ``kind``, alone or in Python's own
+    containers, which are not nested deeply."""
     if depth > _DEEPEST:
         return False
     if type(returned) is tuple or type(returned) is list:
-        return all(is_plain(own, depth + 1) for own in returned)
+        return all(is_plain(own, depth + 1, kind=kind) for own in returned)
     if type(returned) is dict:
         names = all(type(key) is str for key in returned)
-        return names and all(is_plain(own, depth + 1) for own in returned.values())
-    return isinstance(returned, torch.Tensor)
+        return names and all(is_plain(own, depth + 1, kind=kind) for own in returned.values())
+    return isinstance(returned, kind)
 
 
 def is_key(key: Any, is_known: Callable[[Any], bool]) -> bool:

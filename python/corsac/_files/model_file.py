@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from corsac import _core
+from corsac._files.arrays import COMPUTED_AS, flat, held_as, shape_text, shown
+from corsac._files.sessions import SessionModel
 from corsac._native.results import filled
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ _NAMES = ("torch", "operator", "_operator", "builtins", "math", "torchvision.ops
 
 def load(
     path: str | os.PathLike[str], *, framework: Literal["torch", "numpy"] | None = None
-) -> CompiledGraph | NumpyModel:
+) -> CompiledGraph | NumpyModel | SessionModel:
     """Load the model in the file at ``path``, which :func:`corsac.save` wrote.
 
-    The file is data: everything in it is checked, no code in it is run, and it has no pickles.
+    The file is data: everything in it is checked, no code in it is run, and it has no pickles. A file with state or
+    several programs gives a :class:`SessionModel`.
 
     Args:
         path: the file.
@@ -45,9 +48,11 @@ def load(
     if framework not in (None, "torch", "numpy"):
         raise ValueError(f"framework is 'torch' or 'numpy', not {framework!r}")
     file = _core.ModelFile(os.fspath(path))
-    if framework == "numpy" or (framework is None and importlib.util.find_spec("torch") is None):
-        return NumpyModel(file)
-    return _module(file)
+    if framework is None:
+        framework = "numpy" if importlib.util.find_spec("torch") is None else "torch"
+    if file.has_sessions:
+        return SessionModel(_core.SessionModel(os.fspath(path)), framework)
+    return NumpyModel(file) if framework == "numpy" else _module(file)
 
 
 class NumpyModel:
@@ -80,57 +85,30 @@ class NumpyModel:
         arrays = tuple(map(numpy.asarray, arrays))
         for (name, dtype, shape), array in zip(self.inputs, arrays, strict=True):
             is_own = array.ndim == len(shape) if self.sizes else list(array.shape) == shape
-            if str(array.dtype) != _held_as(dtype) or not is_own:
+            if str(array.dtype) != held_as(dtype) or not is_own:
                 got = f"{array.dtype}{list(array.shape)}"
-                raise TypeError(f"input {name} is {_held_as(dtype)}{_shape(shape)}, not {got}")
+                raise TypeError(f"input {name} is {held_as(dtype)}{shape_text(shape)}, not {got}")
         program = self._program
         if program is None:
             program = self._file.program([list(array.shape) for array in arrays])
         given = [
-            _flat(numpy.ascontiguousarray(array, _COMPUTED_AS.get(dtype)))
+            flat(numpy.ascontiguousarray(array, COMPUTED_AS.get(dtype)))
             for (_, dtype, _), array in zip(self.inputs, arrays, strict=True)
         ]
         dtypes = program.output_dtypes
         results = [
-            numpy.empty(shape, _COMPUTED_AS.get(dtype, dtype))
+            numpy.empty(shape, COMPUTED_AS.get(dtype, dtype))
             for dtype, shape in zip(dtypes, program.output_shapes, strict=True)
         ]
-        program.run(given, [_flat(result) for result in results])
+        program.run(given, [flat(result) for result in results])
         own = zip(results, dtypes, strict=True)
         return filled(
             program.output(),
-            [result.astype(_held_as(dtype), copy=False) for result, dtype in own],
+            [result.astype(held_as(dtype), copy=False) for result, dtype in own],
         )
 
     def __repr__(self) -> str:
-        return f"NumpyModel({_shown(self.inputs)} -> {_shown(self.outputs)})"
-
-
-def _held_as(dtype: str) -> str:
-    """The type of numpy arrays for an element type."""
-    return "float32" if dtype == "bfloat16" else dtype
-
-
-#: Types in which programs hold elements of other types.
-_COMPUTED_AS = {
-    **dict.fromkeys(("float16", "bfloat16"), "float32"),
-    **dict.fromkeys(("int32", "int16", "int8", "uint8"), "int64"),
-}
-
-
-def _flat(array: Any) -> Any:
-    """The array as one dimension; bool as bytes."""
-    flat = array.reshape(-1)
-    return flat.view("uint8") if flat.dtype == bool else flat
-
-
-def _shown(specs: Sequence[tuple[str, str, list[int | str]]]) -> str:
-    return ", ".join(f"{name}: {dtype}{_shape(shape)}" for name, dtype, shape in specs)
-
-
-def _shape(shape: Sequence[int | str]) -> str:
-    """A shape as text: ``[batch, 3]``."""
-    return f"[{', '.join(map(str, shape))}]"
+        return f"NumpyModel({shown(self.inputs)} -> {shown(self.outputs)})"
 
 
 def _module(file: _core.ModelFile) -> CompiledGraph:
@@ -197,7 +175,7 @@ def _check(
         sizes_given = list(getattr(own, "shape", ()))
         is_own = sizes_given == shape if sizes is None else len(sizes_given) == len(shape)
         if found != dtype or not is_own:
-            raise TypeError(f"input {name} is {dtype}{_shape(shape)}, not {found}{sizes_given}")
+            raise TypeError(f"input {name} is {dtype}{shape_text(shape)}, not {found}{sizes_given}")
     if sizes is not None:
         sizes([list(own.shape) for own in given])
 

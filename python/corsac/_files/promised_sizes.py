@@ -187,6 +187,8 @@ class PromisedSizes:
             ) from found
         expected, got = found
         if len(expected) != len(got) or not all(map(_alike, expected, got)):
+            if not sizes:
+                raise CompileError("the model gives other results than its graph")
             raise CompileError(
                 f"with {sizes} the model gives other results than its graph: it depends on sizes in a way that "
                 "cannot be followed, so that the file has to be for fixed ones"

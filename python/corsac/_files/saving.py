@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,25 +15,26 @@ from corsac._capture.exported_program import converted, is_exported, with_plain_
 from corsac._engine.native_graph import CompileError
 from corsac._files.dynamic_shapes import DynamicShapes
 from corsac._files.exported_ranges import take_ranges
+from corsac._files.program_graphs import readable, simplified
+from corsac._files.programs import save_programs, sources
 from corsac._files.promised_sizes import PromisedSizes
+from corsac._files.weights import FileWeights, type_of
 from corsac._models.example_inputs import ExampleInputs, as_tuple
-from corsac._models.function import check_callable, module_of
-from corsac._models.wrapper import ModelWrapper, root_of
-from corsac._pytorch.quantised_parts import is_converted
+from corsac._models.function import module_of
+from corsac._models.wrapper import root_of
 from corsac.fx import GraphModule, Node
 from corsac.fx._own_copy import own_copy
 from corsac.fx.proxy import TraceError
-from corsac.lowering._decompositions import undo_decompositions
-from corsac.lowering._lower import is_training
-from corsac.passes import eliminate_dead_code, fold_constants, remove_no_ops
 
 
 def save(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | None,
     path: str | os.PathLike[str],
-    example_inputs: ExampleInputs,
+    example_inputs: ExampleInputs | None = None,
     *,
     dynamic_shapes: Any = None,
+    state: bool | Sequence[str] = False,
+    programs: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``model`` to one file that runs without Python and PyTorch.
 
@@ -52,21 +53,34 @@ def save(
         dynamic_shapes: dimensions whose sizes may differ between calls, by name or position of the input, as for
             :func:`torch.export.export`: ``{"x": {0: "batch"}}``, or with a range ``{"x": {0: Dim("batch", min=1,
             max=64)}}``. Equal names are equal sizes; ``2*batch + 1`` follows from ``batch``. The model is called with
-            other sizes to verify the file. Without a declared range, the file has the one that was found.
+            other sizes to verify the file. Without a declared range, the file has the one that was found. State is
+            named like an input: ``{"cache.keys": {1: "capacity"}}``. With ``programs``, by name of the program.
+        state: buffers that calls of the file read and write, and keep in sessions: their names, or True for all that
+            the recorded calls write. They begin with their present values.
+        programs: several programs in the file, which share weights and state: by name, example inputs for ``model``, or
+            a module or function and its example inputs. The first is the default one.
 
     Raises:
         TypeError: ``model`` cannot be called.
-        ValueError: ``dynamic_shapes`` contradicts the inputs or itself.
-        CompileError: control flow of the model depends on values, it changes existing state, the engine cannot
+        ValueError: ``dynamic_shapes`` contradicts the inputs or itself, or ``state`` names no buffer.
+        CompileError: control flow of the model depends on values, it changes other existing state, the engine cannot
             run the whole graph (the message names the operators), or the model is not the same function for all sizes
             of ``dynamic_shapes``.
         OSError: the file cannot be written.
     """
-    inputs = as_tuple(example_inputs)
-    shapes = None
-    if dynamic_shapes is not None:
-        shapes = DynamicShapes.of(dynamic_shapes, input_names(model, inputs), inputs)
+    if (example_inputs is None) == (programs is None):
+        raise TypeError("save takes either example_inputs or programs")
     with torch.no_grad():
+        if programs is not None or state:
+            given = {"": example_inputs} if programs is None else programs
+            shared = {"": dynamic_shapes} if programs is None else dynamic_shapes or {}
+            save_programs(path, sources(model, given, shared), state)
+            return
+        assert model is not None and example_inputs is not None
+        inputs = as_tuple(example_inputs)
+        shapes = None
+        if dynamic_shapes is not None:
+            shapes = DynamicShapes.of(dynamic_shapes, input_names(model, inputs), inputs)
         if shapes is None or not shapes.ranges:
             _write(path, _program(model, inputs)[0], inputs)
         else:
@@ -82,31 +96,30 @@ def _save_dynamic(
     """Write a model with symbolic sizes."""
     module, truths = _program(model, inputs, shapes)
     placeholders = module.graph.find_nodes(op="placeholder")
-    types = [_type(tensor)[0] for tensor in inputs]
     specs = [
-        (node.target, dtype, shape)
-        for node, dtype, shape in zip(
-            placeholders, types, shapes.declared_shapes(inputs), strict=True
+        (node.target, type_of(own)[0], shape)
+        for node, own, shape in zip(
+            placeholders, inputs, shapes.declared_shapes(inputs), strict=True
         )
     ]
-    weights = _weights(module)
+    weights = FileWeights()
+    weights.name(module)
     text, conditions = module.graph.to_lossless(), [node.name for node in truths]
 
     def draft(symbols: list[tuple[str, int, int | None]]) -> _core.ModelDraft:
-        own = [spec for spec, _ in weights]
-        return _core.ModelDraft(text, specs, own, symbols, conditions)
+        return _core.ModelDraft(text, specs, weights.types(), symbols, conditions)
 
     module.recompile()
     promised = PromisedSizes(shapes, inputs, draft, module, _called(model))
-    symbols = promised.symbols()
-    _core.write_model_file(os.fspath(path), text, specs, weights, symbols, conditions)
+    program = ("", text, specs, [], promised.symbols(), conditions)
+    _core.write_model_file(os.fspath(path), [program], weights.rows())
 
 
 def _called(model: Any) -> Callable[..., Any]:
     """A function that gives the tensors that ``model`` returns, in the order in which a file has them."""
     if isinstance(model, torch.export.ExportedProgram):
         return model.module()
-    own = _read(model)
+    own, _ = readable(model)
     if is_exported(own) or _core.Recording.unavailable() is not None:
         return root_of(module_of(own))
     # Of results in classes, a graph has the tensors.
@@ -117,11 +130,11 @@ def _write(
     path: str | os.PathLike[str], module: GraphModule, inputs: tuple[torch.Tensor, ...]
 ) -> None:
     placeholders = module.graph.find_nodes(op="placeholder")
-    specs = [
-        (node.target, *_type(tensor)) for node, tensor in zip(placeholders, inputs, strict=True)
-    ]
-    weights = _weights(module)
-    _core.write_model_file(os.fspath(path), module.graph.to_lossless(), specs, weights)
+    specs = [(node.target, *type_of(own)) for node, own in zip(placeholders, inputs, strict=True)]
+    weights = FileWeights()
+    weights.name(module)
+    program = ("", module.graph.to_lossless(), specs, [], [], [])
+    _core.write_model_file(os.fspath(path), [program], weights.rows())
 
 
 def _program(
@@ -133,11 +146,7 @@ def _program(
         if shapes is not None:
             take_ranges(model, shapes)
         model = model.module()
-    check_callable(model)
-    model = _read(model)
-    root = root_of(module_of(model))
-    if is_training(root):
-        raise CompileError("the model is in training mode: call model.eval() before it is saved")
+    model, root = readable(model)
     truths: list[Node] = []
     if _core.Recording.unavailable() is None:
         try:
@@ -150,32 +159,7 @@ def _program(
             raise CompileError(str(error)) from error
     else:
         module = _exported(root, inputs, shapes)
-    result = module.graph.output_node().args[0]
-    if truths:
-        # So that passes keep them.
-        module.graph.output_node().args = ((result, *truths),)
-    undo_decompositions(module.graph)
-    fold_constants(module)
-    remove_no_ops(module)
-    eliminate_dead_code(module)
-    if truths:
-        result, *truths = module.graph.output_node().args[0]
-        module.graph.output_node().args = (result,)
-    return module, truths
-
-
-def _read(model: Any) -> Any:
-    """The quantised form of a model that torch.ao has quantised; other models as they are."""
-    own = model._model if isinstance(model, ModelWrapper) else model
-    if not isinstance(own, nn.Module) or not is_converted(own):
-        return model
-    # Not at the top: most models are not quantised.
-    from corsac.quantization.torch_ao import UnreadableError, from_torch_ao
-
-    try:
-        return from_torch_ao(own)
-    except UnreadableError as error:
-        raise CompileError(str(error)) from error
+    return module, simplified(module, truths)
 
 
 def _exported(
@@ -191,31 +175,6 @@ def _exported(
         # Sizes that are not in the ranges.
         raise CompileError(str(error).strip()) from error
     return own_copy(with_plain_inputs(converted(program)))
-
-
-def _type(tensor: torch.Tensor) -> tuple[str, list[int]]:
-    return str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
-
-
-def _weights(module: GraphModule) -> list[Any]:
-    """The tensors that the graph refers to, each once."""
-    names: dict[int, str] = {}
-    weights = {}
-    for node in module.graph.find_nodes(op="get_attr"):
-        value: Any = module
-        for part in node.target.split("."):
-            value = getattr(value, part)
-        if not isinstance(value, torch.Tensor):
-            raise CompileError(f"{node.target} is a {type(value).__name__}, not a tensor")
-        # One tensor under two names is one weight.
-        node.target = names.setdefault(id(value), node.target)
-        weights[node.target] = value
-    return [((name, *_type(value)), _bytes(value)) for name, value in weights.items()]
-
-
-def _bytes(tensor: torch.Tensor) -> Any:
-    whole = tensor.detach().cpu().contiguous().reshape(-1)
-    return whole.view(torch.uint8).numpy()
 
 
 __all__ = ["save"]

@@ -1,0 +1,272 @@
+"""Model files with state, or with several programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from corsac import _core
+from corsac._capture.capture import StatefulGraph, graph_with_state, input_names
+from corsac._capture.result_template import is_plain
+from corsac._engine.native_graph import CompileError
+from corsac._files.dynamic_shapes import DynamicShapes
+from corsac._files.program_graphs import readable, simplified
+from corsac._files.promised_sizes import PromisedSizes
+from corsac._files.state import Buffers, initial
+from corsac._files.weights import FileWeights, type_of
+from corsac._models.example_inputs import as_tuple
+from corsac.fx.proxy import TraceError
+
+#: Number of calls, one after the other, in which the graph is compared with the model.
+CALLS = 2
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program to be saved.
+
+    Attributes:
+        name: its name; empty for an only one.
+        model: what is called; a module or a function.
+        root: the module that has its buffers.
+        inputs: example inputs.
+        declared: ``dynamic_shapes``.
+    """
+
+    name: str
+    model: Callable[..., Any]
+    root: nn.Module
+    inputs: tuple[torch.Tensor, ...]
+    declared: Any
+
+    def captured(
+        self,
+        buffers: Buffers,
+        state: Mapping[str, Collection[int]],
+        dynamic: Mapping[str | int, Collection[int]],
+    ) -> StatefulGraph:
+        """The graph, with this state and its dynamic dimensions; the model is as before."""
+        ids = {id(buffers.tensors[name]): dims for name, dims in state.items()}
+        try:
+            with buffers.restored():
+                return graph_with_state(self.model, self.inputs, ids, dynamic)
+        except TraceError as error:
+            raise CompileError(f"{_about(self.name)}{error}") from error
+
+
+def _about(program: str) -> str:
+    return f"program {program}: " if program else ""
+
+
+def sources(
+    model: Callable[..., Any] | None, programs: Mapping[str, Any], dynamic_shapes: Any
+) -> list[Source]:
+    """The programs of :func:`corsac.save`: by name, example inputs, or a module or function and its example inputs.
+
+    Raises:
+        TypeError, ValueError: something else is given, or no program.
+        CompileError: a model cannot be saved.
+    """
+    if not isinstance(programs, Mapping) or not programs:
+        raise TypeError("programs is a dictionary of example inputs by name, with at least one")
+    unknown = [name for name in dynamic_shapes if name not in programs]
+    if unknown:
+        raise ValueError(f"dynamic_shapes: there is no program {unknown[0]!r}")
+    found = []
+    for name, given in programs.items():
+        own, inputs = model, given
+        if isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
+            own, inputs = given
+        if own is None:
+            raise TypeError(f"program {name!r} has no model")
+        if isinstance(own, torch.export.ExportedProgram):
+            raise CompileError("programs of torch.export cannot be saved with state")
+        reason = _core.Recording.unavailable()
+        if reason is not None:
+            raise CompileError(f"state cannot be saved here: {reason}")
+        read, root = readable(own)
+        found.append(Source(name, read, root, as_tuple(inputs), dynamic_shapes.get(name)))
+    return found
+
+
+def save_programs(
+    path: str | os.PathLike[str], given: Sequence[Source], state: bool | Sequence[str]
+) -> None:
+    """Write programs that share weights and state; arguments as for :func:`corsac.save`.
+
+    Raises:
+        ValueError, CompileError, OSError: as for :func:`corsac.save`.
+    """
+    if isinstance(state, str):
+        raise TypeError(f"state is True or a list of names, not {state!r}")
+    buffers = Buffers({own.name: own.root for own in given})
+    names = _state(given, buffers, state)
+    declared = _Declared.of(given, names)
+    weights = FileWeights(reserved=names)
+    parts = [_Part.of(own, buffers, names, declared, weights) for own in given]
+    symbolic = {name: dims for own in parts for name, dims in own.symbolic().items()}
+    for name in names:
+        if name not in symbolic:
+            raise ValueError(f"state: no program reads {name}")
+    rows = [own.row(weights) for own in parts]
+    for name in names:
+        value = initial(name, buffers.tensors[name], symbolic[name])
+        if value is not None:
+            weights.add(name, value)
+    _core.write_model_file(os.fspath(path), rows, weights.rows())
+
+
+def _state(given: Sequence[Source], buffers: Buffers, state: bool | Sequence[str]) -> list[str]:
+    """The names of the state: those that are listed, or of all buffers that the programs write to."""
+    listed = None if isinstance(state, bool) else buffers.chosen(state)
+    found = set()
+    for own in given:
+        for tensor in own.captured(buffers, {}, {}).written:
+            name = buffers.name(tensor)
+            if state is False or (listed is not None and name not in listed):
+                hint = "state=True" if state is False else f"state=[{name!r}, ...]"
+                raise CompileError(
+                    f"{_about(own.name)}the model writes to its buffer {name}: {hint} makes it state of the file"
+                )
+            found.add(name)
+    return [name for name in buffers.tensors if name in found] if listed is None else listed
+
+
+@dataclass
+class _Declared:
+    """Symbolic sizes: of the inputs of each program, and of state, which has the same in all."""
+
+    inputs: list[Any] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Sequence[Source], names: Sequence[str]) -> _Declared:
+        found = cls()
+        for own in given:
+            inputs = own.declared
+            if isinstance(inputs, Mapping):
+                known = input_names(own.model, own.inputs)
+                for name in [key for key in inputs if key in names and key not in known]:
+                    if found.state.setdefault(name, inputs[name]) != inputs[name]:
+                        raise ValueError(f"dynamic_shapes: {name!r} differs between programs")
+                inputs = {key: dims for key, dims in inputs.items() if key not in found.state}
+            found.inputs.append(inputs)
+        return found
+
+
+@dataclass
+class _Part:
+    """A program with its graph."""
+
+    source: Source
+    buffers: Buffers
+    graph: StatefulGraph
+    state: list[str]
+    shapes: DynamicShapes
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        buffers: Buffers,
+        names: Sequence[str],
+        declared: _Declared,
+        weights: FileWeights,
+    ) -> _Part:
+        graph = source.captured(buffers, dict.fromkeys(names, ()), {})
+        state = [buffers.name(own) for own in graph.state]
+        tensors = [*source.inputs, *graph.state]
+        known = [*input_names(source.model, source.inputs), *state]
+        inputs = declared.inputs.pop(0)
+        own = {name: dims for name, dims in declared.state.items() if name in state}
+        if own:
+            inputs = {
+                **dict(enumerate(inputs) if isinstance(inputs, (list, tuple)) else inputs or {}),
+                **own,
+            }
+        shapes = DynamicShapes.of(inputs, known, tensors)
+        part = cls(source, buffers, graph, state, shapes)
+        if shapes.ranges:
+            count, dims = len(source.inputs), shapes.dims()
+            of_state = {name: dims.get(count + at, ()) for at, name in enumerate(state)}
+            of_inputs = {key: own for key, own in dims.items() if key < count}
+            part.graph = source.captured(buffers, dict.fromkeys(names, ()) | of_state, of_inputs)
+        module = part.graph.module
+        part.graph.truths[:] = simplified(module, part.graph.truths)
+        weights.name(module, source.name)
+        module.recompile()
+        return part
+
+    def symbolic(self) -> dict[str, Collection[int]]:
+        """The symbolic dimensions of its state."""
+        sizes = self.shapes.sizes[len(self.source.inputs) :]
+        return {name: list(own) for name, own in zip(self.state, sizes, strict=True)}
+
+    def row(self, weights: FileWeights) -> Any:
+        """The program for :func:`corsac._core.write_model_file`, after it was compared with the model."""
+        tensors = [*self.source.inputs, *self.graph.state]
+        count = len(self.source.inputs)
+        module, truths = self.graph.module, self.graph.truths
+        placeholders = [str(own.target) for own in module.graph.find_nodes(op="placeholder")]
+        names = [*placeholders[:count], *self.state]
+        specs = [
+            (name, type_of(own)[0], shape)
+            for name, own, shape in zip(
+                names, tensors, self.shapes.declared_shapes(tensors), strict=True
+            )
+        ]
+        inputs, state = specs[:count], specs[count:]
+        text, conditions = module.graph.to_lossless(), [own.name for own in truths]
+
+        def draft(symbols: list[tuple[str, int, int | None]]) -> _core.ModelDraft:
+            return _core.ModelDraft(text, inputs, weights.types(), symbols, conditions, state)
+
+        given = [own.clone() for own in tensors]
+        with self.buffers.restored():
+            promised = PromisedSizes(self.shapes, given, draft, self._by_graph, self._by_model)
+            try:
+                symbols = promised.symbols()
+            except CompileError as error:
+                raise CompileError(f"{_about(self.source.name)}{error}") from error
+        return self.source.name, text, inputs, state, symbols, conditions
+
+    def _by_graph(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """The results of the graph in a few calls, and the state after each."""
+        count = len(self.source.inputs)
+        inputs, state = tensors[:count], [own.clone() for own in tensors[count:]]
+        return _calls(lambda: self.graph.module(*inputs, *state), state)
+
+    def _by_model(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """The same of the model."""
+        count = len(self.source.inputs)
+        inputs, state = tensors[:count], dict(zip(self.state, tensors[count:], strict=True))
+        self.buffers.fill(state)
+        own = [self.buffers.tensors[name] for name in self.state]
+        found = _calls(lambda: self.source.model(*inputs), own)
+        if is_plain(found):
+            return found
+        # Of results in classes, a graph has the tensors.
+        self.buffers.fill(state)
+        fresh = graph_with_state(self.source.model, inputs, {id(tensor): () for tensor in own}, {})
+        kept = {name: tensor.clone() for name, tensor in state.items()}
+        ordered = [kept[self.buffers.name(tensor)] for tensor in fresh.state]
+        return _calls(lambda: fresh.module(*inputs, *ordered), list(kept.values()))
+
+
+def _calls(call: Callable[[], Any], state: Sequence[torch.Tensor]) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(CALLS):
+        found += [
+            own.clone() if isinstance(own, torch.Tensor) else own for own in tree_leaves(call())
+        ]
+        found += [own.clone() for own in state]
+    return found
+
+
+__all__ = ["Source", "save_programs", "sources"]
