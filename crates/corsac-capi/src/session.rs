@@ -45,10 +45,7 @@ fn utf8<'a>(name: &'a CStr, what: &'static str) -> Result<&'a str, Error> {
 
 /// # Safety
 /// `sizes` is null or points to `count` sizes, whose names are null or C strings.
-unsafe fn named<'a>(
-    sizes: *const NamedSize,
-    count: usize,
-) -> Result<Vec<(&'a str, usize)>, Error> {
+unsafe fn named<'a>(sizes: *const NamedSize, count: usize) -> Result<Vec<(&'a str, usize)>, Error> {
     // SAFETY: by the contract of this function.
     let sizes: &[NamedSize] = unsafe { items(sizes, count, "sizes") }?;
     let named = sizes.iter().map(|size| {
@@ -143,13 +140,13 @@ pub unsafe extern "C" fn corsac_session_run(
             (places(outputs, output_count)?, inputs)
         };
         let types = inputs.iter().map(Strided::layout);
-        let types: Vec<(DType, &[usize])> =
-            types.map(|own| (own.dtype(), own.shape())).collect();
+        let types: Vec<(DType, &[usize])> = types.map(|own| (own.dtype(), own.shape())).collect();
         let sizes = session.specialise_for_types(program, &types)?;
         let run = |data: &[Data<'_>], outputs: &mut [DataMut<'_>]| {
             let inputs = types.iter().zip(data);
-            let inputs: Vec<(DType, &[usize], Data<'_>)> =
-                inputs.map(|(&(dtype, shape), &data)| (dtype, shape, data)).collect();
+            let inputs: Vec<(DType, &[usize], Data<'_>)> = inputs
+                .map(|(&(dtype, shape), &data)| (dtype, shape, data))
+                .collect();
             session.run_into(program, &inputs, outputs)
         };
         run_new(&sizes, &inputs, &places, run)
@@ -263,8 +260,7 @@ pub unsafe extern "C" fn corsac_session_resize(
 ) -> Status {
     let resize = || {
         // SAFETY: by the contract of this function.
-        let (session, sizes) =
-            unsafe { (given(session, "session")?, named(sizes, size_count)?) };
+        let (session, sizes) = unsafe { (given(session, "session")?, named(sizes, size_count)?) };
         Ok(session.lock().resize(&sizes)?)
     };
     // SAFETY: by the contract of this function.

@@ -29,7 +29,9 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
         }
     }
     let failed = Failure::model(&options.model.path);
-    let mut session = model.session(&named(&options.sizes.size)).map_err(&failed)?;
+    let mut session = model
+        .session(&named(&options.sizes.size))
+        .map_err(&failed)?;
     let start = Instant::now();
     let results = session.run(None, &inputs).map_err(&failed)?;
     let seconds = start.elapsed().as_secs_f64();

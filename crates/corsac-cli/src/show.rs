@@ -69,7 +69,12 @@ fn annotated(
         let symbols: Vec<String> = symbols
             .map(|(symbol, value)| format!("{symbol}, here {value}"))
             .collect();
-        writeln!(out, "# {}; {}", listed(signature.inputs()), symbols.join("; "))?;
+        writeln!(
+            out,
+            "# {}; {}",
+            listed(signature.inputs()),
+            symbols.join("; ")
+        )?;
     }
     for program in programs(file) {
         writeln!(out, "# {program}")?;
@@ -96,7 +101,12 @@ fn programs(file: &ModelFile) -> Vec<String> {
             true => ", shown here",
             false => "",
         };
-        format!("program {}({}) -> {}{shown}", program.name(), listed(inputs), listed(&outputs))
+        format!(
+            "program {}({}) -> {}{shown}",
+            program.name(),
+            listed(inputs),
+            listed(&outputs)
+        )
     });
     programs.chain(state).collect()
 }

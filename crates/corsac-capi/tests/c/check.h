@@ -70,5 +70,6 @@ void test_types(void);
 void test_mistakes(void);
 void test_dlpack(void);
 void test_threads(void);
+void test_sessions(void);
 
 #endif

@@ -69,6 +69,7 @@ int main(int count, char **arguments)
     test_mistakes();
     test_dlpack();
     test_threads();
+    test_sessions();
     puts("all good");
     return 0;
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use corsac_engine::{
-    DTYPES, DType, Elements, Half, InputSpec, Limits, Model, ModelFile, Signature, Size,
-    SizeSymbol, Tensor, TensorSpec, dynamic_model_bytes, model_bytes,
+    DTYPES, DType, Elements, Half, InputSpec, Limits, Model, ModelFile, ProgramSource, Signature,
+    Size, SizeSymbol, Tensor, TensorSpec, dynamic_model_bytes, model_bytes, programs_bytes,
 };
 use corsac_ir::Graph;
 use corsac_testkit::model_header::edited;
@@ -192,11 +192,55 @@ fn bytes_of(tensor: &Tensor) -> Vec<u8> {
     }
 }
 
+/// A program that adds `x` to the rows of a sum, counts, and returns the sum; and one that returns its first row.
+fn sessions() -> Vec<u8> {
+    let add = "%x = placeholder[target=x]
+        %sum = placeholder[target=sum]
+        %count = placeholder[target=count]
+        %s = call_method[target=add_](args = (%sum, %x), kwargs = {})
+        %c = call_method[target=add_](args = (%count, 1), kwargs = {})
+        %output = output[target=output](args = (%s,), kwargs = {})";
+    let first = "%sum = placeholder[target=sum]
+        %s = call_function[target=operator.getitem](args = (%sum, slice(None, 1, None)), kwargs = {})
+        %output = output[target=output](args = (%s,), kwargs = {})";
+    let graph = |lines: &str| Graph::parse(&format!("graph v1:\n{lines}")).unwrap();
+    let rows: Size = "rows".parse().unwrap();
+    let sum = InputSpec {
+        name: "stats.sum".to_owned(),
+        dtype: DType::Float32,
+        shape: vec![rows, Size::Fixed(2)],
+    };
+    let count = InputSpec::from(&spec("count", DType::Int32, &[]));
+    let symbols = vec![SizeSymbol {
+        name: "rows".to_owned(),
+        least: 1,
+        most: Some(8),
+    }];
+    let x = vec![InputSpec::from(&spec("x", DType::Float32, &[2]))];
+    let state = vec![sum.clone(), count];
+    let of_add = Signature::with_state(x, state, symbols.clone(), vec![]).unwrap();
+    let of_first = Signature::with_state(vec![], vec![sum], symbols, vec![]).unwrap();
+    let (add, first) = (graph(add), graph(first));
+    let program = |name, graph, signature| ProgramSource {
+        name,
+        graph,
+        signature,
+    };
+    let programs = [
+        program("add", &add, &of_add),
+        program("first", &first, &of_first),
+    ];
+    let begin = [0.5_f32.to_le_bytes(), 0.0_f32.to_le_bytes()].concat();
+    let begin = (spec("stats.sum", DType::Float32, &[1, 2]), begin.as_slice());
+    programs_bytes(&programs, &[begin]).unwrap()
+}
+
 /// Writes all that the C program reads into `folder`.
 pub(crate) fn write_models(folder: &Path) {
     let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
     write("rows.safetensors", &rows());
     write("sized.safetensors", &sized());
+    write("sessions.safetensors", &sessions());
     write("empty.safetensors", &of_one("x", DOUBLE, &[0, 3]));
     let svd = "%y = call_function[target=torch.linalg.svd](args = (%x,), kwargs = {})";
     write("operator.safetensors", &of_one("x", svd, &[2, 2]));
