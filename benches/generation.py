@@ -1,11 +1,11 @@
-"""Text generation with Hugging Face models: eager against corsac.
+"""Text generation with Hugging Face models: eager against corsac, as a compiled model and as a file without Python.
 
     python benches/generation.py [--only PATTERN] [--threads N] [--seconds S] [--tokens N] [--inductor]
 
 The models have the sizes of popular ones and random weights. ``forward`` is compiled, and ``generate`` is
 called with a growing cache and with one of fixed size. Tokens are compared with eager's first. Then texts are
 generated in turn, once corsac has compiled for all cache lengths; the time of the first text, with capture
-and compilation, is reported too.
+and compilation, is reported too. The file also generates 8 texts together, and one after the other.
 
 Writes target/bench/generation.json: by model and cache, ``first``, ``steady`` and ``median`` in seconds by peer.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,6 +32,8 @@ from machine import REPORTS, machine
 REPORT = REPORTS / "generation.json"
 #: Number of texts generated before measuring: programs are tried in the first calls.
 WARM = 6
+#: Number of texts that are generated together.
+TOGETHER = 8
 
 
 def gpt2() -> nn.Module:
@@ -63,8 +66,22 @@ def made(name: str, compiled: Callable[..., Any] | None) -> Any:
     return model
 
 
+def in_file(name: str) -> corsac.generation.TextModel:
+    """The model in a file, which runs without Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.safetensors"
+        corsac.generation.save(made(name, None), path, batch=TOGETHER)
+        return corsac.generation.load(path, threads=torch.get_num_threads())
+
+
 def measured(
-    name: str, cache: str, tokens: int, seconds: float, *, inductor: bool
+    name: str,
+    cache: str,
+    file: corsac.generation.TextModel,
+    tokens: int,
+    seconds: float,
+    *,
+    inductor: bool,
 ) -> dict[str, Any]:
     given = torch.randint(0, 8000, (1, 16), generator=torch.Generator().manual_seed(1))
     settings = {
@@ -74,21 +91,43 @@ def measured(
         # transformers itself would compile a model with a static cache.
         "disable_compile": True,
     }
-    peers: dict[str, Callable[..., Any] | None] = {"eager": None, "corsac": corsac.compile}
+    compilers: dict[str, Callable[..., Any] | None] = {"eager": None, "corsac": corsac.compile}
     if inductor:
-        peers["inductor"] = torch.compile
-    calls, first, expected = {}, {}, None
+        compilers["inductor"] = torch.compile
     torch._dynamo.reset()
-    for peer, compiled in peers.items():
-        calls[peer] = partial(made(name, compiled).generate, given, **settings)
+    calls: dict[str, Callable[[], torch.Tensor]] = {
+        peer: partial(made(name, compiled).generate, given, **settings)
+        for peer, compiled in compilers.items()
+    }
+
+    def from_file() -> torch.Tensor:
+        found = file.generate(given[0], max_new_tokens=tokens, stop=())
+        return torch.tensor([given[0].tolist() + found])
+
+    calls["file"] = from_file
+    first, expected = {}, calls["eager"]()
+    for peer, call in calls.items():
         start = time.perf_counter()
-        found = calls[peer]()
+        call()
         first[peer] = time.perf_counter() - start
-        expected = found if peer == "eager" else expected
         for _ in range(WARM):
-            if not torch.equal(calls[peer](), expected):
+            if not torch.equal(call(), expected):
                 raise SystemExit(f"{name}, {cache} cache: {peer} generates other tokens")
     return {"first": first} | summary(samples_in_turn(calls, seconds))
+
+
+def together(file: corsac.generation.TextModel, tokens: int, seconds: float) -> dict[str, Any]:
+    """Texts that the file continues together, and one after the other."""
+    chosen = torch.Generator().manual_seed(1)
+    given = [torch.randint(8000, (16,), generator=chosen).tolist() for _ in range(TOGETHER)]
+    settings = {"max_new_tokens": tokens, "stop": ()}
+    peers = {
+        "one by one": lambda: [file.generate(own, **settings) for own in given],
+        "together": lambda: file.generate(given, **settings),
+    }
+    if peers["together"]() != peers["one by one"]():
+        raise SystemExit("texts that are continued together have other tokens")
+    return summary(samples_in_turn(peers, seconds))
 
 
 def main() -> None:
@@ -104,8 +143,15 @@ def main() -> None:
     for name in MODELS:
         if not re.search(chosen.only, name):
             continue
+        file = in_file(name)
+        result = together(file, chosen.tokens, chosen.seconds)
+        report["models"][f"{name}, {TOGETHER} texts"] = result
+        print(f"{name}, {TOGETHER} texts of {chosen.tokens} tokens")
+        print_peers(result, of="one by one")
         for cache in ("dynamic", "static"):
-            result = measured(name, cache, chosen.tokens, chosen.seconds, inductor=chosen.inductor)
+            result = measured(
+                name, cache, file, chosen.tokens, chosen.seconds, inductor=chosen.inductor
+            )
             report["models"][f"{name}, {cache} cache"] = result
             first = result["first"]
             print(f"{name}, {chosen.tokens} tokens, {cache} cache")

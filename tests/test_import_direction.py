@@ -28,6 +28,7 @@ onnx optimum
 lowering
 _drawing _engine
 _files _training
+generation
 backends
 minifier
 distributed

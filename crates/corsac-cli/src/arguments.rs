@@ -42,6 +42,12 @@ pub(crate) enum Command {
     /// Count what a model computes, and the bytes that it reads and writes
     #[command(after_help = "example:\n  corsac ops resnet50.safetensors --json")]
     Ops(OpsOptions),
+    /// Continue texts with a language model
+    #[command(
+        after_help = "examples:\n  corsac generate gpt2.safetensors --prompt \"The fox\" --temperature 0.8 --top-p 0.9\n  \
+        corsac generate gpt2.safetensors --prompt-ids 464,21831 --max-new-tokens 20 --json"
+    )]
+    Generate(GenerateOptions),
     /// Print what completes commands and options in a shell
     #[command(after_help = "examples:\n  corsac completions bash > \
         ~/.local/share/bash-completion/completions/corsac\n  \
@@ -191,7 +197,7 @@ impl Command {
         let precision = match self {
             Self::Run(options) => options.precision.precision(),
             Self::Bench(options) => options.precision.precision(),
-            Self::Show(_) | Self::Ops(_) | Self::Completions(_) => Precision::F32,
+            Self::Show(_) | Self::Ops(_) | Self::Generate(_) | Self::Completions(_) => Precision::F32,
         };
         (precision != precision.effective()).then_some(
             "--precision bf16 changes nothing: this processor multiplies no bfloat16 numbers (AMX, AVX-512 BF16)",
@@ -294,4 +300,62 @@ pub(crate) struct OpsOptions {
     /// Print JSON, for programs to read
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `generate`.
+#[derive(Args, Debug)]
+pub(crate) struct GenerateOptions {
+    #[command(flatten)]
+    pub(crate) model: ModelArgument,
+    /// A text to continue, or - for standard input; several are continued together
+    #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids")]
+    pub(crate) prompt: Vec<String>,
+    /// A text as tokens: 464,21831; several are continued together
+    #[arg(long, value_name = "N,N", value_parser = tokens, conflicts_with = "prompt")]
+    pub(crate) prompt_ids: Vec<Tokens>,
+    /// The tokenizer.json of the model (beside the model)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// Most tokens to add
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) max_new_tokens: usize,
+    /// How much chance decides: 0 takes the most probable token, 1 each as often as it is probable
+    #[arg(long, value_name = "T", default_value = "0")]
+    pub(crate) temperature: f32,
+    /// Choose among the N most probable tokens only
+    #[arg(long, value_name = "N")]
+    pub(crate) top_k: Option<usize>,
+    /// Choose among the fewest tokens whose probabilities add up to P
+    #[arg(long, value_name = "P")]
+    pub(crate) top_p: Option<f32>,
+    /// Above 1: tokens that are in the text already are less probable
+    #[arg(long, value_name = "F", default_value = "1")]
+    pub(crate) repetition_penalty: f32,
+    /// What chance begins with: equal seeds give equal texts
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) seed: u64,
+    /// End before this text; once per text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Tokens that end a text (those of the model)
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub(crate) stop_ids: Vec<u32>,
+    /// Number of threads (CORSAC_NUM_THREADS, or as many as there are)
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) threads: Option<usize>,
+    /// Print JSON, for programs to read: tokens, text, times
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Tokens of a prompt.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens(pub(crate) Vec<u32>);
+
+fn tokens(text: &str) -> Result<Tokens, String> {
+    let parsed = text.split(',').map(|part| part.trim().parse());
+    let parsed: Result<Vec<u32>, _> = parsed.collect();
+    parsed
+        .map(Tokens)
+        .map_err(|_| "numbers are needed, such as 464,21831".to_owned())
 }

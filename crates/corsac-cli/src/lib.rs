@@ -10,6 +10,7 @@ mod arguments;
 mod bench;
 mod completions;
 mod failure;
+mod generate;
 mod npy;
 mod ops;
 mod run;
@@ -57,6 +58,7 @@ pub fn run(
         Command::Bench(options) => bench::run(options, out),
         Command::Show(options) => show::run(options, out),
         Command::Ops(options) => ops::run(options, out),
+        Command::Generate(options) => generate::run(options, out),
         Command::Completions(options) => completions::run(options, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {

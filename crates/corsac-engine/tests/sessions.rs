@@ -5,6 +5,7 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ fn bytes(programs: &[Source], weights: &[(TensorSpec, Vec<u8>)]) -> Result<Vec<u
     let weights: Vec<(TensorSpec, &[u8])> = weights
         .map(|(spec, own)| (spec.clone(), own.as_slice()))
         .collect();
-    programs_bytes(&programs.collect::<Vec<_>>(), &weights)
+    programs_bytes(&programs.collect::<Vec<_>>(), &weights, &BTreeMap::new())
 }
 
 fn open(bytes: Vec<u8>) -> Result<Arc<Model>, ModelError> {

@@ -56,6 +56,7 @@ mod saturate;
 mod splitting;
 mod state_copy;
 mod text;
+mod text_model;
 mod trace;
 
 use pyo3::prelude::*;
@@ -127,6 +128,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(m)?;
     model_file::register(m)?;
     model_session::register(m)?;
+    text_model::register(m)?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;
     Ok(())

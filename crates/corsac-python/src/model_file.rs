@@ -1,5 +1,6 @@
 //! Model files, for Python: written from a graph and tensors, opened, run.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -209,13 +210,14 @@ type ProgramParts = (
 
 /// Writes a model file: programs, each with its name (empty for an only one), its graph in the lossless form, its
 /// inputs, its state, the symbols among the sizes of both, and the nodes that have to be true; and the tensors that
-/// they name, with their bytes.
+/// they name, with their bytes; and other texts for the header.
 #[pyfunction]
 fn write_model_file(
     py: Python<'_>,
     path: PathBuf,
     programs: Vec<ProgramParts>,
     weights: Vec<(Spec, PyBuffer<u8>)>,
+    metadata: BTreeMap<String, String>,
 ) -> PyResult<()> {
     let programs = programs
         .into_iter()
@@ -240,7 +242,7 @@ fn write_model_file(
                 signature,
             })
             .collect();
-        write_programs(&path, &programs, &weights)
+        write_programs(&path, &programs, &weights, &metadata)
     })
     .map_err(|error| model_error(&error))
 }

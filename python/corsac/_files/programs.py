@@ -96,7 +96,10 @@ def sources(
 
 
 def save_programs(
-    path: str | os.PathLike[str], given: Sequence[Source], state: bool | Sequence[str]
+    path: str | os.PathLike[str],
+    given: Sequence[Source],
+    state: bool | Sequence[str],
+    metadata: dict[str, str],
 ) -> None:
     """Write programs that share weights and state; arguments as for :func:`corsac.save`.
 
@@ -119,7 +122,7 @@ def save_programs(
         value = initial(name, buffers.tensors[name], symbolic[name])
         if value is not None:
             weights.add(name, value)
-    _core.write_model_file(os.fspath(path), rows, weights.rows())
+    _core.write_model_file(os.fspath(path), rows, weights.rows(), metadata)
 
 
 def _state(given: Sequence[Source], buffers: Buffers, state: bool | Sequence[str]) -> list[str]:

@@ -35,6 +35,7 @@ def save(
     dynamic_shapes: Any = None,
     state: bool | Sequence[str] = False,
     programs: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write ``model`` to one file that runs without Python and PyTorch.
 
@@ -59,10 +60,12 @@ def save(
             the recorded calls write. They begin with their present values.
         programs: several programs in the file, which share weights and state: by name, example inputs for ``model``, or
             a module or function and its example inputs. The first is the default one.
+        metadata: other texts for the header of the file, by keys that do not begin with ``corsac.``.
 
     Raises:
         TypeError: ``model`` cannot be called.
-        ValueError: ``dynamic_shapes`` contradicts the inputs or itself, or ``state`` names no buffer.
+        ValueError: ``dynamic_shapes`` contradicts the inputs or itself, ``state`` names no buffer, or a key of
+            ``metadata`` is one of the format.
         CompileError: control flow of the model depends on values, it changes other existing state, the engine cannot
             run the whole graph (the message names the operators), or the model is not the same function for all sizes
             of ``dynamic_shapes``.
@@ -70,11 +73,12 @@ def save(
     """
     if (example_inputs is None) == (programs is None):
         raise TypeError("save takes either example_inputs or programs")
+    others = dict(metadata or {})
     with torch.no_grad():
         if programs is not None or state:
             given = {"": example_inputs} if programs is None else programs
             shared = {"": dynamic_shapes} if programs is None else dynamic_shapes or {}
-            save_programs(path, sources(model, given, shared), state)
+            save_programs(path, sources(model, given, shared), state, others)
             return
         assert model is not None and example_inputs is not None
         inputs = as_tuple(example_inputs)
@@ -82,9 +86,9 @@ def save(
         if dynamic_shapes is not None:
             shapes = DynamicShapes.of(dynamic_shapes, input_names(model, inputs), inputs)
         if shapes is None or not shapes.ranges:
-            _write(path, _program(model, inputs)[0], inputs)
+            _write(path, _program(model, inputs)[0], inputs, others)
         else:
-            _save_dynamic(model, path, inputs, shapes)
+            _save_dynamic(model, path, inputs, shapes, others)
 
 
 def _save_dynamic(
@@ -92,6 +96,7 @@ def _save_dynamic(
     path: str | os.PathLike[str],
     inputs: tuple[torch.Tensor, ...],
     shapes: DynamicShapes,
+    metadata: dict[str, str],
 ) -> None:
     """Write a model with symbolic sizes."""
     module, truths = _program(model, inputs, shapes)
@@ -112,7 +117,7 @@ def _save_dynamic(
     module.recompile()
     promised = PromisedSizes(shapes, inputs, draft, module, _called(model))
     program = ("", text, specs, [], promised.symbols(), conditions)
-    _core.write_model_file(os.fspath(path), [program], weights.rows())
+    _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata)
 
 
 def _called(model: Any) -> Callable[..., Any]:
@@ -127,14 +132,17 @@ def _called(model: Any) -> Callable[..., Any]:
 
 
 def _write(
-    path: str | os.PathLike[str], module: GraphModule, inputs: tuple[torch.Tensor, ...]
+    path: str | os.PathLike[str],
+    module: GraphModule,
+    inputs: tuple[torch.Tensor, ...],
+    metadata: dict[str, str],
 ) -> None:
     placeholders = module.graph.find_nodes(op="placeholder")
     specs = [(node.target, *type_of(own)) for node, own in zip(placeholders, inputs, strict=True)]
     weights = FileWeights()
     weights.name(module)
     program = ("", module.graph.to_lossless(), specs, [], [], [])
-    _core.write_model_file(os.fspath(path), [program], weights.rows())
+    _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata)
 
 
 def _program(

@@ -87,7 +87,7 @@ def _run_onnx(words: Sequence[str]) -> int:
 
 def _is_about_a_file(words: Sequence[str]) -> bool:
     """Whether the command is implemented by the native program."""
-    if words[:1] in (["run"], ["bench"]):
+    if words[:1] in (["run"], ["bench"], ["generate"]):
         return True
     is_file = any(word.endswith(".safetensors") for word in words)
     # Options that the native program does not have: it uses the file's own shapes, and no Python exceptions.

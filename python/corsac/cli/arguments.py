@@ -382,6 +382,24 @@ def save(parser: argparse.ArgumentParser) -> None:
         help="a size that may differ between calls, named in --input, with its range: --input batch,3,224,224 "
         "--dynamic batch=1..64; without a range the one that the model takes is found; once per name",
     )
+    parser.add_argument(
+        "--generate",
+        action="store_true",
+        help="the model is a causal language model of transformers, or a folder with one: write a file from which "
+        "`corsac generate` continues texts",
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="with --generate: most texts that are continued at once (64)",
+    )
+    parser.add_argument(
+        "--length",
+        type=int,
+        metavar="N",
+        help="with --generate: most tokens of a text (as many as the model says, or 2048)",
+    )
     parser.add_argument("--out", metavar="FILE", required=True, help="the file: *.safetensors")
     _json(parser)
 

@@ -214,6 +214,8 @@ examples:
   corsac save torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors
   corsac save torchvision.models:resnet50 --input batch,3,224,224 --dynamic batch=1..64 --out resnet50.safetensors
   corsac bench resnet50.safetensors --size batch=8
+  corsac save ./gpt2 --generate --out gpt2.safetensors
+  corsac generate gpt2.safetensors --prompt "The fox"
 """,
         arguments.save,
     ),
@@ -293,6 +295,13 @@ examples:
         "measure how long a model file takes; corsac bench --help",
         "Measure how long a model file takes.",
         "example: corsac bench resnet50.safetensors --threads 2",
+        arguments.nothing,
+    ),
+    Command(
+        "generate",
+        "continue texts with a language model in a file; corsac generate --help",
+        "Continue texts with a language model.",
+        'example: corsac generate gpt2.safetensors --prompt "The fox"',
         arguments.nothing,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from corsac.cli.subject import captured, original
 def run(options: argparse.Namespace) -> bool:
     """Write the model to a file that runs without Python."""
     check_file(options.out, (".safetensors",))
+    if options.generate:
+        _save_language_model(options)
+        return True
+    for name in ("batch", "length"):
+        if getattr(options, name) is not None:
+            raise Failure(f"--{name} is about language models: --generate saves one")
     texts, shapes = sized_inputs(options.input, options.dynamic)
     if options.dynamic:
         options.input = texts
@@ -42,6 +49,40 @@ def run(options: argparse.Namespace) -> bool:
             raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
     report(options.out, inputs, as_json=options.json)
     return True
+
+
+def _save_language_model(options: argparse.Namespace) -> None:
+    if options.input or options.dynamic:
+        raise Failure(
+            "--generate finds the inputs itself: --input and --dynamic are for other models"
+        )
+    folder = Path(options.model)
+    tokenizer = folder / "tokenizer.json"
+    model = _of_folder(folder) if folder.is_dir() else original(options.model, options)
+    batch = 64 if options.batch is None else options.batch
+    with working("saving"):
+        try:
+            corsac.generation.save(model, options.out, batch=batch, length=options.length)
+        except Exception as error:
+            # The model is run, and may raise any exception.
+            raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
+    if tokenizer.is_file():
+        shutil.copyfile(tokenizer, Path(options.out).with_name("tokenizer.json"))
+    report(options.out, (), as_json=options.json)
+
+
+def _of_folder(folder: Path) -> Any:
+    """The language model in a folder of transformers."""
+    if not (folder / "config.json").is_file():
+        raise Failure(f"{folder}: a folder with a model of transformers has a config.json")
+    try:
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise Failure("transformers is missing: pip install transformers") from error
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+    except Exception as error:
+        raise Failure(f"{folder}: {first_line(error)}") from error
 
 
 def report(file: str, inputs: Sequence[Any], *, as_json: bool) -> None:

@@ -39,6 +39,7 @@ pub struct ModelFile {
     weights: Vec<Entry>,
     state: FileState,
     limits: Limits,
+    metadata: HashMap<String, String>,
 }
 
 /// A weight: its type and shape, and its bytes in the file.
@@ -89,6 +90,7 @@ impl ModelFile {
             weights,
             state,
             limits: *limits,
+            metadata: header.metadata,
         })
     }
 
@@ -122,6 +124,12 @@ impl ModelFile {
     #[must_use]
     pub fn default_program(&self) -> &ModelProgram {
         &self.programs[self.default]
+    }
+
+    /// What else the header says, by key.
+    #[must_use]
+    pub fn metadata(&self) -> &HashMap<String, String> {
+        &self.metadata
     }
 
     pub(super) fn limits(&self) -> &Limits {

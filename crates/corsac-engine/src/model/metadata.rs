@@ -10,6 +10,8 @@ use super::limits::within;
 use super::signature::{InputSpec, Signature};
 use super::size::{Size, SizeSymbol};
 
+/// What all keys of the format begin with.
+pub(super) const OWN: &str = "corsac.";
 /// The key of the version of the format.
 pub(super) const FORMAT: &str = "corsac.format";
 /// The key of the graph, in the lossless form of `docs/text-form.md`.
@@ -131,7 +133,7 @@ impl ModelMetadata {
                 }
             }
         };
-        match metadata.keys().find(|key| key.starts_with("corsac.")) {
+        match metadata.keys().find(|key| key.starts_with(OWN)) {
             None => Ok(read),
             Some(key) => Err(wrong(
                 FORMAT,

@@ -199,6 +199,15 @@ impl Session {
         Ok(&self.state[self.number_of(name)?])
     }
 
+    /// The elements of the state of this name, row by row, to be changed. Numbers have to be those of its type.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn state_mut(&mut self, name: &str) -> Result<DataMut<'_>, ModelError> {
+        let at = self.number_of(name)?;
+        Ok(self.state[at].elements_mut().all_mut())
+    }
+
     /// Replaces the state of this name by `tensor`, of its type and shape.
     ///
     /// # Errors

@@ -75,8 +75,9 @@ impl Size {
         }
     }
 
-    /// The symbol, if there is one.
-    pub(super) fn symbol(&self) -> Option<&str> {
+    /// The name of its symbol; `None` for a number.
+    #[must_use]
+    pub fn symbol(&self) -> Option<&str> {
         match self {
             Self::Fixed(_) => None,
             Self::Symbolic { symbol, .. } => Some(symbol),

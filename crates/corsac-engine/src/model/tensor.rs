@@ -87,6 +87,12 @@ impl Tensor {
         &self.elements
     }
 
+    /// Its elements, row by row.
+    #[must_use]
+    pub fn into_elements(self) -> Elements {
+        self.elements
+    }
+
     pub(super) fn elements_mut(&mut self) -> &mut Elements {
         &mut self.elements
     }

@@ -1,5 +1,6 @@
 //! Writing model files.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -11,8 +12,8 @@ use super::file::ModelFile;
 use super::header::file_type;
 use super::limits::Limits;
 use super::metadata::{
-    FORMAT, GRAPH, INPUTS, PROGRAMS, SIZES, STATE, WITH_SIZES, WITH_STATE, program_entries,
-    write_sizes, write_tensors,
+    FORMAT, GRAPH, INPUTS, OWN, PROGRAMS, SIZES, STATE, WITH_SIZES, WITH_STATE, program_entries,
+    write_sizes, write_tensors, wrong,
 };
 use super::signature::{InputSpec, Signature};
 use super::tensor::TensorSpec;
@@ -55,26 +56,28 @@ pub fn write_dynamic_model(
     signature: &Signature,
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<(), ModelError> {
-    write_programs(path, &[only(graph, signature)], weights)
+    write_programs(path, &[only(graph, signature)], weights, &BTreeMap::new())
 }
 
 /// As [`write_model`], for any number of programs, of which the first is the default one. They share `weights` and
 /// the state of their signatures, which has the same types and shapes in all of them. Weights under the names of state
-/// are its initial values, of size 1 where its sizes are symbols; other state begins with zeros.
+/// are its initial values, of size 1 where its sizes are symbols; other state begins with zeros. `metadata` are other
+/// texts for the header, by keys that do not begin with `corsac.`.
 ///
 /// # Errors
-/// As [`write_model`], and if programs have other state of the same name.
+/// As [`write_model`], and if programs have other state of the same name, or a key begins so.
 pub fn write_programs(
     path: impl AsRef<Path>,
     programs: &[ProgramSource<'_>],
     weights: &[(TensorSpec, &[u8])],
+    metadata: &BTreeMap<String, String>,
 ) -> Result<(), ModelError> {
     let path = path.as_ref();
     let failed = |source| ModelError::Io {
         path: path.to_owned(),
         source,
     };
-    let header = header(programs, weights)?;
+    let header = header(programs, weights, metadata)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -118,7 +121,7 @@ pub fn dynamic_model_bytes(
     signature: &Signature,
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<Vec<u8>, ModelError> {
-    programs_bytes(&[only(graph, signature)], weights)
+    programs_bytes(&[only(graph, signature)], weights, &BTreeMap::new())
 }
 
 /// As [`model_bytes`], for any number of programs: see [`write_programs`].
@@ -128,8 +131,9 @@ pub fn dynamic_model_bytes(
 pub fn programs_bytes(
     programs: &[ProgramSource<'_>],
     weights: &[(TensorSpec, &[u8])],
+    metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, ModelError> {
-    let mut bytes = header(programs, weights)?;
+    let mut bytes = header(programs, weights, metadata)?;
     for (_, own) in weights {
         bytes.extend_from_slice(own);
     }
@@ -223,9 +227,17 @@ fn metadata(
 fn header(
     programs: &[ProgramSource<'_>],
     weights: &[(TensorSpec, &[u8])],
+    others: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, ModelError> {
+    let mut metadata = metadata(programs, weights)?;
+    for (key, text) in others {
+        if key.starts_with(OWN) {
+            return Err(wrong(FORMAT, format!("the key {key:?} begins with {OWN:?}")));
+        }
+        metadata[key] = text.as_str().into();
+    }
     let mut entries = Map::new();
-    entries.insert("__metadata__".to_owned(), metadata(programs, weights)?);
+    entries.insert("__metadata__".to_owned(), metadata);
     let mut start = 0;
     for (spec, bytes) in weights {
         let wrong = |reason: String| ModelError::Weight {
