@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use corsac_engine::{
@@ -71,12 +71,19 @@ pub(crate) enum ShellName {
     Fish,
 }
 
-/// The model.
+/// A model file.
 #[derive(Args, Debug)]
-pub(crate) struct ModelArgument {
+pub(crate) struct FileArgument {
     /// The model: a file that `corsac.save` wrote
     #[arg(value_name = "MODEL")]
     pub(crate) path: PathBuf,
+}
+
+/// The model: a program of a file.
+#[derive(Args, Debug)]
+pub(crate) struct ModelArgument {
+    #[command(flatten)]
+    pub(crate) file: FileArgument,
     /// A program of the file (the first)
     #[arg(long, value_name = "NAME")]
     pub(crate) program: Option<String>,
@@ -90,17 +97,12 @@ pub(crate) enum PrecisionName {
     Bf16,
 }
 
-impl ModelArgument {
+impl FileArgument {
     pub(crate) fn open(&self) -> Result<ModelFile, Failure> {
         if let Some(reason) = self.no_file() {
             return Err(Failure::Usage(reason));
         }
-        let file = ModelFile::open(&self.path);
-        let chosen = file.and_then(|file| match &self.program {
-            Some(name) => file.with_program(name),
-            None => Ok(file),
-        });
-        chosen.map_err(Failure::model(&self.path))
+        ModelFile::open(&self.path).map_err(Failure::model(&self.path))
     }
 
     /// An error message, if the path names a Python model or a folder instead of a model file.
@@ -122,6 +124,20 @@ impl ModelArgument {
             .is_dir()
             .then(|| format!("{name} is a folder, and a file that `corsac save` wrote is needed"))
     }
+}
+
+impl ModelArgument {
+    pub(crate) fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    pub(crate) fn open(&self) -> Result<ModelFile, Failure> {
+        let file = self.file.open()?;
+        match &self.program {
+            Some(name) => file.with_program(name).map_err(Failure::model(self.path())),
+            None => Ok(file),
+        }
+    }
 
     pub(crate) fn load(
         &self,
@@ -138,7 +154,7 @@ impl ModelArgument {
         };
         let model = file
             .and_then(Model::from_file)
-            .map_err(Failure::model(&self.path))?;
+            .map_err(Failure::model(self.path()))?;
         Ok(match threads {
             Some(threads) => model.with_threads(threads),
             None => model,
@@ -197,7 +213,9 @@ impl Command {
         let precision = match self {
             Self::Run(options) => options.precision.precision(),
             Self::Bench(options) => options.precision.precision(),
-            Self::Show(_) | Self::Ops(_) | Self::Generate(_) | Self::Completions(_) => Precision::F32,
+            Self::Show(_) | Self::Ops(_) | Self::Generate(_) | Self::Completions(_) => {
+                Precision::F32
+            }
         };
         (precision != precision.effective()).then_some(
             "--precision bf16 changes nothing: this processor multiplies no bfloat16 numbers (AMX, AVX-512 BF16)",
@@ -306,9 +324,9 @@ pub(crate) struct OpsOptions {
 #[derive(Args, Debug)]
 pub(crate) struct GenerateOptions {
     #[command(flatten)]
-    pub(crate) model: ModelArgument,
+    pub(crate) model: FileArgument,
     /// A text to continue, or - for standard input; several are continued together
-    #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Vec<String>,
     /// A text as tokens: 464,21831; several are continued together
     #[arg(long, value_name = "N,N", value_parser = tokens, conflicts_with = "prompt")]

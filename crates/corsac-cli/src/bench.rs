@@ -16,7 +16,7 @@ const WARM_UP: usize = 3;
 
 /// Measures loading and calls.
 pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Failure> {
-    let path = &options.model.path;
+    let path = options.model.path();
     let failed = Failure::model(path);
     let start = Instant::now();
     let model = Arc::new(options.model.load(options.precision, options.threads)?);

@@ -24,6 +24,12 @@ struct Text<'t> {
 
 /// Continues the prompts.
 pub(crate) fn run(options: &GenerateOptions, out: &mut dyn Write) -> Result<(), Failure> {
+    if options.prompt.is_empty() && options.prompt_ids.is_empty() {
+        let hint = "--prompt TEXT, or --prompt-ids N,N";
+        return Err(Failure::Usage(format!(
+            "a text to continue is missing ({hint})"
+        )));
+    }
     let failed = |error| options.failure(error);
     let file = options.model.open()?;
     let tokenizer = options.read_tokenizer()?;
@@ -37,7 +43,9 @@ pub(crate) fn run(options: &GenerateOptions, out: &mut dyn Write) -> Result<(), 
     for (number, prompt) in (0..).zip(prompts) {
         let id = batch.add(options.request(prompt, number)).map_err(failed)?;
         order.push(id);
-        let stream = tokenizer.as_ref().map(|own| own.stream(options.stop.clone()));
+        let stream = tokenizer
+            .as_ref()
+            .map(|own| own.stream(options.stop.clone()));
         texts.insert(
             id,
             Text {

@@ -51,7 +51,7 @@ pub(crate) fn run(options: &OpsOptions, out: &mut dyn Write) -> Result<(), Failu
             .collect();
         (rows, peak(types, graph).bytes)
     });
-    let (rows, peak_bytes) = counted.map_err(Failure::model(&options.model.path))?;
+    let (rows, peak_bytes) = counted.map_err(Failure::model(options.model.path()))?;
     let sum = |of: fn(&Row) -> Option<i64>| {
         let known = rows.iter().filter_map(of);
         known.fold(0_i64, i64::saturating_add)

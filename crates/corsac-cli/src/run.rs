@@ -28,7 +28,7 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
             )));
         }
     }
-    let failed = Failure::model(&options.model.path);
+    let failed = Failure::model(options.model.path());
     let mut session = model
         .session(&named(&options.sizes.size))
         .map_err(&failed)?;

@@ -33,7 +33,7 @@ pub(crate) fn run(options: &ShowOptions, out: &mut dyn Write) -> Result<(), Fail
         Format::Table => writeln!(out, "{}", graph.to_table(&NoHost))?,
         Format::Code => {
             let code = python_code(graph, &Options::default(), &NamedHost::new(graph));
-            let code = code.map_err(|error| Failure::array(&options.model.path, error))?;
+            let code = code.map_err(|error| Failure::array(options.model.path(), error))?;
             writeln!(out, "{}", code.src.trim())?;
         }
         Format::Program => {
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &ShowOptions, out: &mut dyn Write) -> Result<(), Fail
             write!(
                 out,
                 "{}",
-                program.map_err(Failure::model(&options.model.path))?
+                program.map_err(Failure::model(options.model.path()))?
             )?;
         }
         Format::Lossless => write!(out, "{}", graph.to_lossless())?,
@@ -62,7 +62,7 @@ fn annotated(
             .map(|node| types.value(node).to_string())
             .collect::<Vec<_>>()
     });
-    let types = types.map_err(Failure::model(&options.model.path))?;
+    let types = types.map_err(Failure::model(options.model.path()))?;
     let signature = file.signature();
     if signature.is_dynamic() {
         let symbols = signature.symbols().iter().zip(values);
@@ -141,7 +141,7 @@ fn described(file: &ModelFile, values: &[usize], options: &ShowOptions) -> Resul
         };
         graph.nodes().map(node).collect::<Vec<Json>>()
     });
-    let nodes = nodes.map_err(Failure::model(&options.model.path))?;
+    let nodes = nodes.map_err(Failure::model(options.model.path()))?;
     let mut described = json!({
         "inputs": signature.inputs().iter().map(input).collect::<Vec<_>>(),
         "outputs": file.dynamic_outputs().iter().map(output).collect::<Vec<_>>(),

@@ -48,7 +48,10 @@ fn sampling((temperature, top_k, top_p, repetition_penalty, seed): Choice) -> Sa
 fn text_candidates(logits: Vec<f32>, text: Vec<u32>, choice: Choice) -> PyResult<Vec<(u32, f32)>> {
     let found = candidates(&sampling(choice), &logits, &text);
     let found = found.map_err(|error| text_error(&error))?;
-    Ok(found.iter().map(|own| (own.token, own.probability)).collect())
+    Ok(found
+        .iter()
+        .map(|own| (own.token, own.probability))
+        .collect())
 }
 
 /// A language model in a file.

@@ -77,8 +77,10 @@ def _of_folder(folder: Path) -> Any:
         raise Failure(f"{folder}: a folder with a model of transformers has a config.json")
     try:
         from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
     except ImportError as error:
         raise Failure("transformers is missing: pip install transformers") from error
+    logging.disable_progress_bar()
     try:
         return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
     except Exception as error:

@@ -2,7 +2,7 @@
 
 use corsac_ir::DType;
 use corsac_ops::is_operator;
-use corsac_ops::shape::Value;
+use corsac_ops::shape::{Dim, Value};
 
 use super::call::Call;
 use super::element::broadcast;
@@ -148,7 +148,32 @@ impl Lowerer<'_, '_> {
         }
     }
 
-    /// `x[i, :, j]` with tensors of integers among the indices.
+    /// A list of integers as a tensor; others as they are.
+    fn as_index(&mut self, item: Lowered) -> Result<Lowered, Reason> {
+        let Lowered::Known(Value::List(items)) = &item else {
+            return Ok(item);
+        };
+        let numbers = items.iter().map(|item| match item {
+            Value::Int(Dim::Known(number)) => Some(Scalar::Int(*number)),
+            _ => None,
+        });
+        let Some(numbers) = numbers.collect::<Option<Vec<Scalar>>>() else {
+            return Err("a list of other than integers as an index".to_owned());
+        };
+        let count = numbers.len();
+        let numbers = numbers.into_iter().map(|number| {
+            let value = self.constant(number, Element::I64);
+            self.alias(value, vec![1])
+        });
+        let numbers: Vec<ValueId> = numbers.collect();
+        let value = match numbers[..] {
+            [only] => only,
+            _ => self.emit_typed(Op::Concat { dim: 0 }, numbers, Element::I64, vec![count]),
+        };
+        Ok(Lowered::Tensor(value))
+    }
+
+    /// `x[i, :, j]` with tensors of integers, or lists of them, among the indices.
     fn indexed(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let mut input = call.tensor("input")?;
         let given: Vec<Lowered> = match call.get("other") {
@@ -169,6 +194,8 @@ impl Lowerer<'_, '_> {
                 _ => return Err("an index that is not known".to_owned()),
             },
         };
+        let given = given.into_iter().map(|item| self.as_index(item));
+        let given: Vec<Lowered> = given.collect::<Result<_, _>>()?;
         // All other indices make a view, which is taken first.
         let basic: Vec<Value> = given
             .iter()
@@ -177,7 +204,8 @@ impl Lowerer<'_, '_> {
                 Lowered::Known(value @ (Value::None | Value::Ellipsis | Value::Slice(_))) => {
                     Ok(value.clone())
                 }
-                Lowered::Known(_) => Err("an integer or list beside a tensor".to_owned()),
+                Lowered::Known(value @ Value::Int(_)) => Ok(value.clone()),
+                Lowered::Known(value) => Err(format!("the index {value} beside a tensor")),
                 Lowered::Items(_) => Err("a list of tensors as an index".to_owned()),
             })
             .collect::<Result<_, _>>()?;
@@ -186,7 +214,10 @@ impl Lowerer<'_, '_> {
         }
         // The dimensions of the view that tensors index.
         let rank = self.shape(input).len();
-        let spread = rank + 1 - basic.len().min(rank + 1);
+        // An integer takes its dimension away.
+        let is_integer = |item: &&Value| matches!(item, Value::Int(_));
+        let kept = basic.len() - basic.iter().filter(is_integer).count();
+        let spread = rank + 1 - kept.min(rank + 1);
         let mut at = 0;
         let mut indices: Vec<(usize, ValueId)> = Vec::new();
         for item in &given {
@@ -201,6 +232,7 @@ impl Lowerer<'_, '_> {
                     at += 1;
                 }
                 Lowered::Known(Value::Ellipsis) => at += spread,
+                Lowered::Known(Value::Int(_)) => {}
                 _ => at += 1,
             }
         }

@@ -232,7 +232,10 @@ fn header(
     let mut metadata = metadata(programs, weights)?;
     for (key, text) in others {
         if key.starts_with(OWN) {
-            return Err(wrong(FORMAT, format!("the key {key:?} begins with {OWN:?}")));
+            return Err(wrong(
+                FORMAT,
+                format!("the key {key:?} begins with {OWN:?}"),
+            ));
         }
         metadata[key] = text.as_str().into();
     }
