@@ -376,8 +376,8 @@ fn hostile_metadata_is_refused() {
         (r#""corsac.format":"3""#, r#""corsac.format":"2""#, "no key"),
         (
             r#""corsac.format":"3""#,
-            r#""corsac.format":"4""#,
-            "version 4",
+            r#""corsac.format":"5""#,
+            "version 5",
         ),
         (
             "corsac.sizes",
