@@ -538,9 +538,9 @@ class Matches:
 @final
 class ModelDraft:
     """A model without its weights: the graph of `text`, in the lossless form, its inputs, the types of the tensors
-    that it names, the symbols among the sizes of its inputs, and the nodes that have to be true.
+    that it names, the symbols among its sizes, the nodes that have to be true, and the state behind its inputs.
     """
-    def __new__(cls, text: str, inputs: Any, weights: Any, symbols: Any, conditions: Any) -> ModelDraft: ...
+    def __new__(cls, text: str, inputs: Any, weights: Any, symbols: Any, conditions: Any, state: Any = ...) -> ModelDraft: ...
     def check(self, values: Any) -> Any:
         """Floating-point operations of a call with these values of the symbols; None if it needs more memory than
         files may ask for. Raises `ValueError` if the model does not take such sizes.
@@ -560,6 +560,12 @@ class ModelFile:
         ...
     @conditions.setter
     def conditions(self, value: Any) -> None: ...
+    @property
+    def has_sessions(self) -> Any:
+        """Whether it runs in sessions: it has state, or several programs."""
+        ...
+    @has_sessions.setter
+    def has_sessions(self, value: Any) -> None: ...
     @property
     def inputs(self) -> Any:
         """Its inputs: names, element types, sizes, which may be expressions of symbols."""
@@ -1327,6 +1333,70 @@ class Runner:
         last calls.
         """
         ...
+
+@final
+class Session:
+    """A session: state between calls of the programs of a model. Calls from several threads wait for each other."""
+    def fork(self) -> Any:
+        """Another session of the model, with a copy of the state."""
+        ...
+    def reset(self) -> Any:
+        """Sets the state to its initial values."""
+        ...
+    def resize(self, sizes: Any) -> Any:
+        """Enlarges the state to these sizes."""
+        ...
+    def run(self, program: Any, inputs: Any) -> Any:
+        """Runs the program of this name, or the default one, on tensors: their element types, sizes and elements. Returns
+        the value that the graph returns, with the indices of results in place of tensors, and the results.
+        """
+        ...
+    def set_state(self, name: str, value: Any) -> Any:
+        """Replaces the state of this name."""
+        ...
+    @property
+    def sizes(self) -> Any:
+        """The sizes of the state, by name."""
+        ...
+    @sizes.setter
+    def sizes(self, value: Any) -> None: ...
+    @property
+    def specs(self) -> Any:
+        """The state: names, element types, sizes."""
+        ...
+    @specs.setter
+    def specs(self, value: Any) -> None: ...
+    def state(self, name: str) -> Any:
+        """A copy of the state of this name: its element type, sizes and elements."""
+        ...
+
+@final
+class SessionModel:
+    """A model with state or several programs, ready for sessions."""
+    def __new__(cls, path: Any) -> SessionModel: ...
+    @property
+    def programs(self) -> Any:
+        """The programs: names, inputs, outputs, the names of the state that each reads or writes, and of that which it
+        writes.
+        """
+        ...
+    @programs.setter
+    def programs(self, value: Any) -> None: ...
+    def session(self, sizes: Any) -> Any:
+        """A session with state of these sizes."""
+        ...
+    @property
+    def sizes(self) -> Any:
+        """The symbols among the sizes of the state: names, least and largest values."""
+        ...
+    @sizes.setter
+    def sizes(self, value: Any) -> None: ...
+    @property
+    def state(self) -> Any:
+        """The state: names, element types, sizes, which may be expressions of symbols."""
+        ...
+    @state.setter
+    def state(self, value: Any) -> None: ...
 
 class ShapeInferenceError(RuntimeError):
     """A call in a graph that fails when it runs: the node, expected and actual arguments."""
@@ -2134,8 +2204,9 @@ def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: An
     """Writes a configuration from the parts that `read_config` returns, as lists, and the graph."""
     ...
 
-def write_model_file(path: Any, text: str, inputs: Any, weights: Any, symbols: Any = ..., conditions: Any = ...) -> Any:
-    """Writes a model file: the graph of `text`, in the lossless form, its inputs, the tensors that it names, with
-    their bytes, the symbols among the sizes of inputs, and the nodes that have to be true.
+def write_model_file(path: Any, programs: Any, weights: Any) -> Any:
+    """Writes a model file: programs, each with its name (empty for an only one), its graph in the lossless form, its
+    inputs, its state, the symbols among the sizes of both, and the nodes that have to be true; and the tensors that
+    they name, with their bytes.
     """
     ...

@@ -13,7 +13,7 @@
  * as it does. The library keeps no pointer to an argument after a call, tensors of DLPack apart.
  *
  * Threads. Any number of threads may use the same model or tensor at once, and hand handles to each
- * other. A handle is freed when no thread uses it any more. Memory of inputs is not written to, and
+ * other; calls of one session wait for each other. A handle is freed when no thread uses it any more. Memory of inputs is not written to, and
  * memory of outputs is not used, by others during a run.
  */
 
@@ -176,6 +176,11 @@ typedef struct corsac_error corsac_error;
 typedef struct corsac_model corsac_model;
 
 /**
+ * State between calls of the programs of a model. Calls of several threads wait for each other.
+ */
+typedef struct corsac_session corsac_session;
+
+/**
  * A tensor: a result of a run, or one that was imported by DLPack.
  */
 typedef struct corsac_tensor corsac_tensor;
@@ -271,6 +276,20 @@ typedef struct corsac_view {
   uint64_t flags;
 } corsac_view;
 
+/**
+ * A size of the state of a session.
+ */
+typedef struct corsac_size {
+  /**
+   * The name, in UTF-8.
+   */
+  const char *name;
+  /**
+   * The size.
+   */
+  size_t value;
+} corsac_size;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -361,14 +380,31 @@ size_t corsac_model_output_count(const struct corsac_model *model);
 size_t corsac_model_weight_count(const struct corsac_model *model);
 
 /**
- * Name, dtype and shape of an input. They live as long as the model. Null if there is no such
+ * Number of tensors of state, which sessions keep between calls; 0 for null.
+ */
+size_t corsac_model_state_count(const struct corsac_model *model);
+
+/**
+ * Number of programs, of which the first is the default one; 0 for null.
+ */
+size_t corsac_model_program_count(const struct corsac_model *model);
+
+/**
+ * The name of a program; an only one may have an empty name. It lives as long as the model. Null if there is no such
+ * program.
+ */
+const char *corsac_model_program_name(const struct corsac_model *model,
+                                      size_t number);
+
+/**
+ * Name, dtype and shape of an input of the default program. They live as long as the model. Null if there is no such
  * input.
  */
 const struct corsac_spec *corsac_model_input(const struct corsac_model *model,
                                              size_t number);
 
 /**
- * Name, dtype and shape of an output, which is named after its place in the result: "1.0", "logits",
+ * Name, dtype and shape of an output of the default program, which is named after its place in the result: "1.0", "logits",
  * or "output" if it is the only one. They live as long as the model. Null if there is no such
  * output.
  */
@@ -381,6 +417,13 @@ const struct corsac_spec *corsac_model_output(const struct corsac_model *model,
  */
 const struct corsac_spec *corsac_model_weight(const struct corsac_model *model,
                                               size_t number);
+
+/**
+ * Name, dtype and shape of a tensor of state; a size of -1 is chosen by each session. They live as long as the model.
+ * Null if there is no such tensor.
+ */
+const struct corsac_spec *corsac_model_state(const struct corsac_model *model,
+                                             size_t number);
 
 /**
  * Finds the number of the input called `name`. The error of another name lists those that there are.
@@ -436,6 +479,79 @@ corsac_status corsac_model_run_into(const struct corsac_model *model,
                                     const struct corsac_view *outputs,
                                     size_t output_count,
                                     struct corsac_error **error);
+
+/**
+ * Makes a session of a model, whose state has these sizes and its initial values.
+ *
+ * `sizes` are all sizes of the state that are names, in any order; null if there are none. The session shares the
+ * weights of the model, which may be freed before it. On success `*session` is the caller's to free with
+ * corsac_session_free; on failure it is null.
+ */
+corsac_status corsac_session_new(const struct corsac_model *model,
+                                 const struct corsac_size *sizes,
+                                 size_t size_count,
+                                 struct corsac_session **session,
+                                 struct corsac_error **error);
+
+/**
+ * Frees a session. Null is ignored.
+ */
+void corsac_session_free(struct corsac_session *session);
+
+/**
+ * Runs a program of a model, which reads and writes the state of the session, and allocates its outputs.
+ *
+ * `program` is the name of the program, or null for the default one. `inputs` and `outputs` are as in
+ * corsac_model_run, for the inputs and outputs of that program. After an error the state is as before; if an index was
+ * out of range after the program had written to the state, further calls are errors until corsac_session_reset.
+ */
+corsac_status corsac_session_run(const struct corsac_session *session,
+                                 const char *program,
+                                 const struct corsac_view *inputs,
+                                 size_t input_count,
+                                 struct corsac_tensor **outputs,
+                                 size_t output_count,
+                                 struct corsac_error **error);
+
+/**
+ * Copies the state called `name` to a new tensor. On success `*tensor` is the caller's to free with
+ * corsac_tensor_free; on failure it is null.
+ */
+corsac_status corsac_session_state(const struct corsac_session *session,
+                                   const char *name,
+                                   struct corsac_tensor **tensor,
+                                   struct corsac_error **error);
+
+/**
+ * Replaces the state called `name` by a copy of `tensor`, of its dtype and shape, with any strides.
+ */
+corsac_status corsac_session_set_state(const struct corsac_session *session,
+                                       const char *name,
+                                       const struct corsac_view *tensor,
+                                       struct corsac_error **error);
+
+/**
+ * Sets the state to its initial values, for the same sizes.
+ */
+corsac_status corsac_session_reset(const struct corsac_session *session,
+                                   struct corsac_error **error);
+
+/**
+ * Enlarges the state to these sizes; others stay. Elements keep their places, and new ones have their initial values.
+ * A size cannot become smaller.
+ */
+corsac_status corsac_session_resize(const struct corsac_session *session,
+                                    const struct corsac_size *sizes,
+                                    size_t size_count,
+                                    struct corsac_error **error);
+
+/**
+ * Makes another session of the model, with a copy of the state. On success `*fork` is the caller's to free with
+ * corsac_session_free; on failure it is null.
+ */
+corsac_status corsac_session_fork(const struct corsac_session *session,
+                                  struct corsac_session **fork,
+                                  struct corsac_error **error);
 
 /**
  * The elements of a tensor, with strides: they and the view live as long as the tensor. Null for

@@ -219,8 +219,8 @@ pub unsafe extern "C" fn corsac_model_input(
     spec(unsafe { model.as_ref() }.map(|model| &model.inputs), number)
 }
 
-/// Name, dtype and shape of an output of the default program, which is named after its place in the result: "1.0", "logits",
-/// or "output" if it is the only one. They live as long as the model. Null if there is no such
+/// Name, dtype and shape of an output of the default program, which is named after its place in the
+/// result: "1.0", "logits", or "output" if it is the only one. They live as long as the model. Null if there is no such
 /// output.
 ///
 /// # Safety

@@ -182,9 +182,9 @@ fn files_of_integers_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"2\"",
-            "\"corsac.format\":\"4\"",
+            "\"corsac.format\":\"5\"",
             Version,
-            "reads versions 1 to 3",
+            "reads versions 1 to 4",
         ),
         (
             "\"corsac.graph\"",

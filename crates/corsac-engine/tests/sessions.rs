@@ -685,7 +685,7 @@ fn planted_faults_are_found() {
         (
             "\\\"shape\\\":[\\\"size\\\"]",
             "\\\"shape\\\":[\\\"other\\\"]",
-            "size other: it is not declared",
+            "size size: it is the size of no input",
         ),
         (
             "\\\"shape\\\":[\\\"size\\\"]",

@@ -1,8 +1,11 @@
 //! The fuzz targets of model files and of their C interface.
 
+use std::sync::Arc;
+
 use corsac_engine::{
-    DType, InputSpec, Limits, Model, ModelErrorKind, ModelFile, Signature, Size, SizeSymbol,
-    Tensor, TensorSpec, dynamic_model_bytes, model_bytes,
+    DType, InputSpec, Limits, Model, ModelError, ModelErrorKind, ModelFile, ModelProgram,
+    ProgramSource, Signature, Size, SizeSymbol, Tensor, TensorSpec, dynamic_model_bytes,
+    model_bytes, programs_bytes,
 };
 use corsac_ir::Graph;
 
@@ -18,53 +21,85 @@ pub fn model_file(bytes: &[u8]) {
     };
     let loaded = ModelFile::from_bytes(bytes.to_vec(), &limits).and_then(Model::from_file);
     let model = match loaded {
-        Ok(model) => model.with_threads(1),
+        Ok(model) => Arc::new(model.with_threads(1)),
         Err(error) => {
             assert_ne!(error.kind(), ModelErrorKind::Internal, "{error}");
             assert!(!error.to_string().contains('\n'), "{error}");
             return;
         }
     };
-    let _ = model.dynamic_outputs();
-    let least = model.signature().least();
-    let larger: Vec<usize> = least.iter().map(|&size| size.saturating_add(3)).collect();
-    for values in [&least[..], &larger] {
-        let Ok(specs) = model.signature().specs_at(values) else {
-            continue;
-        };
-        let bytes = |spec: &TensorSpec| {
-            let sizes = spec.shape.iter();
-            sizes.fold(8_u64, |bytes, &size| bytes.saturating_mul(size as u64))
-        };
-        if specs
-            .iter()
-            .any(|spec| bytes(spec) > limits.value_bytes * 8)
-        {
-            continue;
+    for program in model.programs() {
+        let _ = program.dynamic_outputs();
+        let least = program.signature().least();
+        let larger: Vec<usize> = least.iter().map(|&size| size.saturating_add(3)).collect();
+        for values in [&least[..], &larger] {
+            if let Some(inputs) = zeros(program, values, &limits) {
+                run(&model, program, values, &inputs);
+            }
         }
-        let zeros = |spec: &TensorSpec| spec.zeros().expect("the engine knows the type");
-        let inputs: Vec<Tensor> = specs.iter().map(zeros).collect();
-        run(&model, &inputs);
     }
 }
 
-fn run(model: &Model, inputs: &[Tensor]) {
-    let outputs = match model.run(inputs) {
-        Ok(outputs) => outputs,
-        // An index out of range, or a division by zero; with symbols, sizes that it does not take.
-        Err(error) => {
-            let kind = error.kind();
-            let is_dynamic = model.signature().is_dynamic();
-            assert!(
-                kind == ModelErrorKind::Call || is_dynamic && kind != ModelErrorKind::Internal,
-                "{error}"
-            );
-            return;
-        }
+/// Inputs of zeros where symbols have these values, unless they are too large.
+fn zeros(program: &ModelProgram, values: &[usize], limits: &Limits) -> Option<Vec<Tensor>> {
+    let specs = program.signature().specs_at(values).ok()?;
+    let bytes = |spec: &TensorSpec| {
+        let sizes = spec.shape.iter();
+        sizes.fold(8_u64, |bytes, &size| bytes.saturating_mul(size as u64))
     };
-    let sized = model.specialise_for(inputs).expect("sizes of a call");
-    for (spec, tensor) in sized.outputs().iter().zip(&outputs) {
-        assert_eq!(spec.shape, tensor.shape());
+    if specs
+        .iter()
+        .any(|spec| bytes(spec) > limits.value_bytes * 8)
+    {
+        return None;
+    }
+    let zeros = |spec: &TensorSpec| spec.zeros().expect("the engine knows the type");
+    Some(specs.iter().map(zeros).collect())
+}
+
+/// Runs a program twice in a session.
+fn run(model: &Arc<Model>, program: &ModelProgram, values: &[usize], inputs: &[Tensor]) {
+    let is_dynamic = program.signature().is_dynamic() || model.state().is_dynamic();
+    // An index out of range, or a division by zero; with symbols, sizes that it does not take.
+    let check = |error: ModelError| {
+        let kind = error.kind();
+        let is_known = kind == ModelErrorKind::Call || kind == ModelErrorKind::TooLarge;
+        assert!(
+            is_known || is_dynamic && kind != ModelErrorKind::Internal,
+            "{error}"
+        );
+    };
+    let own = program.signature().symbols().iter().zip(values);
+    let own: Vec<(&str, usize)> = own.map(|(symbol, &value)| (&*symbol.name, value)).collect();
+    let state = model.state().symbols().iter().map(|symbol| {
+        let known = own.iter().find(|(name, _)| *name == symbol.name);
+        (
+            &*symbol.name,
+            known.map_or(symbol.least, |(_, value)| *value),
+        )
+    });
+    let mut session = match model.session(&state.collect::<Vec<_>>()) {
+        Ok(session) => session,
+        Err(error) => return check(error),
+    };
+    for _ in 0..2 {
+        let outputs = match session.run(program.name(), inputs) {
+            Ok(outputs) => outputs,
+            Err(error) => return check(error),
+        };
+        let types: Vec<_> = inputs
+            .iter()
+            .map(|own| (own.dtype(), own.shape()))
+            .collect();
+        let sized = session.specialise_for_types(program.name(), &types);
+        let sized = sized.expect("sizes of a call");
+        for (spec, tensor) in sized.outputs().iter().zip(&outputs) {
+            assert_eq!(spec.shape, tensor.shape());
+        }
+        for spec in session.specs() {
+            let state = session.state(&spec.name).expect("the state");
+            assert_eq!((spec.dtype, &*spec.shape), (state.dtype(), state.shape()));
+        }
     }
 }
 
@@ -253,6 +288,82 @@ pub fn sized_model() -> Vec<u8> {
     dynamic_model_bytes(&graph, &signature, &weights).expect("weights of these sizes")
 }
 
+/// A small model file with two programs and state whose sizes are symbols, for fuzzers to change.
+///
+/// # Panics
+/// Never: the model is valid.
+#[must_use]
+pub fn stateful_model() -> Vec<u8> {
+    let write = Graph::parse(
+        "graph v1:
+        %x = placeholder[target=x]
+        %at = placeholder[target=at]
+        %cache = placeholder[target=cache]
+        %count = placeholder[target=count]
+        %w = get_attr[target=w]
+        %p = call_function[target=torch.nn.functional.linear](args = (%x, %w), kwargs = {})
+        %h = call_method[target=half](args = (%p,), kwargs = {})
+        %k = call_method[target=index_copy_](args = (%cache, 1, %at, %h), kwargs = {})
+        %n = call_method[target=add_](args = (%count, 1), kwargs = {})
+        %s = call_method[target=sum](args = (%k, 1), kwargs = {})
+        %output = output[target=output](args = ((%s, %n, %count),), kwargs = {})",
+    );
+    let read = Graph::parse(
+        "graph v1:
+        %cache = placeholder[target=c]
+        %part = call_function[target=operator.getitem](args = (%cache, (slice(None, None, None), slice(1, 2, None))), kwargs = {})
+        %z = call_method[target=zero_](args = (%part,), kwargs = {})
+        %output = output[target=output](args = (%cache,), kwargs = {})",
+    );
+    let input = |name: &str, dtype, shape: &[&str]| {
+        let size = |text: &&str| match text.parse() {
+            Ok(size) => Size::Fixed(size),
+            Err(_) => text.parse().expect("a size"),
+        };
+        InputSpec {
+            name: name.to_owned(),
+            dtype,
+            shape: shape.iter().map(size).collect(),
+        }
+    };
+    let symbol = |name: &str, least, most| SizeSymbol {
+        name: name.to_owned(),
+        least,
+        most,
+    };
+    let symbols = vec![symbol("batch", 1, Some(8)), symbol("capacity", 2, None)];
+    let inputs = vec![
+        input("x", DType::Float32, &["batch", "1", "3"]),
+        input("at", DType::Int64, &["1"]),
+    ];
+    let cache = input("own.cache", DType::Float16, &["batch", "capacity", "2"]);
+    let state = vec![cache.clone(), input("own.count", DType::Int32, &[])];
+    let spec = |name: &str, dtype, shape: &[usize]| TensorSpec {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+    };
+    let weights = [
+        (spec("w", DType::Float32, &[2, 3]), [1_u8; 24].as_slice()),
+        (spec("own.cache", DType::Float16, &[1, 1, 2]), &[60; 4]),
+    ];
+    let of_write = Signature::with_state(inputs, state, symbols.clone(), Vec::new());
+    let of_read = Signature::with_state(Vec::new(), vec![cache], symbols, Vec::new());
+    let programs = [
+        ProgramSource {
+            name: "write",
+            graph: &write.expect("a graph"),
+            signature: &of_write.expect("a signature"),
+        },
+        ProgramSource {
+            name: "read",
+            graph: &read.expect("a graph"),
+            signature: &of_read.expect("a signature"),
+        },
+    ];
+    programs_bytes(&programs, &weights).expect("weights of these sizes")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,12 +375,23 @@ mod tests {
             quantised_model(),
             typed_model(),
             sized_model(),
+            stateful_model(),
         ] {
             let file = ModelFile::from_bytes(bytes.clone(), &Limits::default());
-            let model = file.and_then(Model::from_file).expect("a model");
-            let inputs = model.inputs().iter().map(|own| own.zeros().expect("zeros"));
-            let inputs: Vec<Tensor> = inputs.collect();
-            assert!(model.run(&inputs).is_ok());
+            let model = Arc::new(file.and_then(Model::from_file).expect("a model"));
+            let least: Vec<(&str, usize)> = model
+                .state()
+                .symbols()
+                .iter()
+                .map(|symbol| (&*symbol.name, symbol.least))
+                .collect();
+            let mut session = model.session(&least).expect("a session");
+            for program in model.programs() {
+                let inputs = program.inputs().iter();
+                let inputs = inputs.map(|own| own.zeros().expect("zeros"));
+                let inputs: Vec<Tensor> = inputs.collect();
+                assert!(session.run(program.name(), &inputs).is_ok());
+            }
             model_file(&bytes);
         }
     }

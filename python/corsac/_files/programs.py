@@ -196,10 +196,12 @@ class _Part:
         shapes = DynamicShapes.of(inputs, known, tensors)
         part = cls(source, buffers, graph, state, shapes)
         if shapes.ranges:
-            count, dims = len(source.inputs), shapes.dims()
-            of_state = {name: dims.get(count + at, ()) for at, name in enumerate(state)}
-            of_inputs = {key: own for key, own in dims.items() if key < count}
-            part.graph = source.captured(buffers, dict.fromkeys(names, ()) | of_state, of_inputs)
+            count = len(source.inputs)
+            of_inputs = {at: list(own) for at, own in enumerate(shapes.sizes[:count])}
+            of_state: dict[str, Collection[int]] = dict.fromkeys(names, ())
+            of_state |= part.symbolic()
+            part.graph = source.captured(buffers, of_state, of_inputs)
+            assert [buffers.name(own) for own in part.graph.state] == state
         module = part.graph.module
         part.graph.truths[:] = simplified(module, part.graph.truths)
         weights.name(module, source.name)

@@ -100,12 +100,15 @@ class PromisedSizes:
     def _least(self, name: str) -> int:
         """The least value of a symbol without a declared one: 1 where that works."""
         taken = self._example[name]
+
+        def runs(value: int) -> bool:
+            values = self._example | {name: value}
+            return self._takes(name, value) and not isinstance(self._results(values), Exception)
+
         for value in (1, 2):
-            if value <= taken and self._takes(name, value):
-                values = self._example | {name: value}
-                if value == taken or not isinstance(self._results(values), Exception):
-                    return value
-        return _last(taken, 0, lambda value: self._takes(name, value))
+            if value == taken or (value < taken and runs(value)):
+                return value
+        return _last(taken, 0, runs)
 
     def _most(self, name: str) -> int | None:
         """The largest value of a symbol without a declared one; None if there is no limit."""

@@ -116,7 +116,7 @@ def _save_dynamic(
 
     module.recompile()
     promised = PromisedSizes(shapes, inputs, draft, module, _called(model))
-    program = ("", text, specs, [], promised.symbols(), conditions)
+    program: Any = ("", text, specs, [], promised.symbols(), conditions)
     _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata)
 
 
@@ -141,7 +141,7 @@ def _write(
     specs = [(node.target, *type_of(own)) for node, own in zip(placeholders, inputs, strict=True)]
     weights = FileWeights()
     weights.name(module)
-    program = ("", module.graph.to_lossless(), specs, [], [], [])
+    program: Any = ("", module.graph.to_lossless(), specs, [], [], [])
     _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata)
 
 

@@ -24,7 +24,11 @@ class Buffers:
         #: By name.
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[int, str] = {}
+        self._places: list[tuple[dict[str, torch.Tensor | None], str, torch.Tensor | None]] = []
         for program, root in roots.items():
+            for module in root.modules():
+                own_buffers = module._buffers
+                self._places += [(own_buffers, key, own) for key, own in own_buffers.items()]
             for name, own in root.named_buffers():
                 if id(own) in self._names:
                     continue
@@ -66,6 +70,8 @@ class Buffers:
         try:
             yield
         finally:
+            for buffers, key, own in self._places:
+                buffers[key] = own
             for name, (memory, elements) in before.items():
                 self.tensors[name].data = memory.copy_(elements)
 

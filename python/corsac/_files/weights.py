@@ -48,12 +48,13 @@ class FileWeights:
         """
         for node in module.graph.find_nodes(op="get_attr"):
             value: Any = module
-            for part in node.target.split("."):
+            target = str(node.target)
+            for part in target.split("."):
                 value = getattr(value, part)
             if not isinstance(value, torch.Tensor):
                 raise CompileError(f"{node.target} is a {type(value).__name__}, not a tensor")
-            name = self._name(value, node.target, program)
-            if name != node.target:
+            name = self._name(value, target, program)
+            if name != target:
                 _assign_attr(value, module, name)
             node.target = name
 

@@ -113,34 +113,42 @@ impl ModelMetadata {
             let found = found.chars().take(20).collect();
             return Err(ModelError::Version { found });
         };
-        let read = match version {
-            WITH_STATE.. => read_programs(&take(PROGRAMS)?, &take(STATE)?)?,
-            _ => {
-                let (graph, inputs) = (take(GRAPH)?, take(INPUTS)?);
+        let texts = match version {
+            WITH_STATE.. => Texts::Programs(take(PROGRAMS)?, take(STATE)?),
+            WITH_SIZES.. => Texts::Program(take(GRAPH)?, take(INPUTS)?, Some(take(SIZES)?)),
+            _ => Texts::Program(take(GRAPH)?, take(INPUTS)?, None),
+        };
+        if let Some(key) = metadata.keys().find(|key| key.starts_with(OWN)) {
+            return Err(wrong(
+                FORMAT,
+                format!("version {version} has no key {key:?}"),
+            ));
+        }
+        match texts {
+            Texts::Programs(programs, state) => read_programs(&programs, &state),
+            Texts::Program(graph, inputs, sizes) => {
+                let sizes =
+                    sizes.map_or_else(|| Ok(SizesEntry::default()), |sizes| parsed(SIZES, &sizes));
                 let inputs = parsed(INPUTS, &inputs)?;
-                let sizes = match version {
-                    WITH_SIZES.. => parsed(SIZES, &take(SIZES)?)?,
-                    _ => SizesEntry::default(),
-                };
-                let signature = read_signature(inputs, Vec::new(), sizes)?;
-                Self {
+                Ok(Self {
                     programs: vec![ProgramMetadata {
                         name: String::new(),
                         graph,
-                        signature,
+                        signature: read_signature(inputs, Vec::new(), sizes?)?,
                     }],
                     state: Vec::new(),
-                }
+                })
             }
-        };
-        match metadata.keys().find(|key| key.starts_with(OWN)) {
-            None => Ok(read),
-            Some(key) => Err(wrong(
-                FORMAT,
-                format!("version {version} has no key {key:?}"),
-            )),
         }
     }
+}
+
+/// The values of the keys of a model.
+enum Texts {
+    /// The graph, the inputs, and the sizes of an only program.
+    Program(String, String, Option<String>),
+    /// Programs and state.
+    Programs(String, String),
 }
 
 fn parsed<'t, T: Deserialize<'t>>(key: &'static str, text: &'t str) -> Result<T, ModelError> {

@@ -90,8 +90,8 @@ use crate::prepare::WeightCache;
 use crate::threads::default_threads;
 
 /// The newest version of the format. All versions up to it are read, and the oldest that has everything is
-/// written: 4 for several programs or state, 3 if sizes are symbols, 1 if all inputs and weights are of float32, int64 or
-/// bool, else 2.
+/// written: 4 for several programs or state, 3 if sizes are symbols, 1 if all inputs and weights are of float32,
+/// int64 or bool, else 2.
 pub const VERSION: u32 = 4;
 
 /// By default, the largest number of sets of sizes of a model that have programs.
@@ -174,7 +174,8 @@ impl Model {
         self
     }
 
-    /// Sets the largest number of sets of sizes that have programs, of each program of the file: by default [`MOST_SIZES`].
+    /// Sets the largest number of sets of sizes for which each program of the file is kept: by default
+    /// [`MOST_SIZES`].
     #[must_use]
     pub fn with_most_sizes(mut self, sizes: usize) -> Self {
         for program in &mut self.compiled {

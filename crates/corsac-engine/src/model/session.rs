@@ -126,8 +126,8 @@ impl Session {
         self.model.specialise_with(number, &types)
     }
 
-    /// As [`run`](Self::run), with elements row by row, into memory of the caller: see [`Model::run_into`]. `inputs` are
-    /// the types, shapes and elements of the inputs.
+    /// As [`run`](Self::run), with elements row by row, into memory of the caller: see [`Model::run_into`]. `inputs`
+    /// are the types, shapes and elements of the inputs.
     ///
     /// # Errors
     /// As [`run`](Self::run), and if outputs differ in number, length or element type from those of the program.
@@ -250,8 +250,8 @@ impl Session {
         Ok(())
     }
 
-    /// Enlarges the state to these sizes: `[("capacity", 256)]`. Others stay as they are. Elements keep their places, and
-    /// new ones have their initial values.
+    /// Enlarges the state to these sizes: `[("capacity", 256)]`. Others stay as they are. Elements keep their
+    /// places, and new ones have their initial values.
     ///
     /// # Errors
     /// If the state has no such sizes, or values are out of range or less than they are: what should be kept then, only

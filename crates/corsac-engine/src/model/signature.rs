@@ -217,7 +217,8 @@ impl Signature {
         self.symbols.iter().position(|symbol| symbol.name == name)
     }
 
-    /// The values of the symbols for tensors of these shapes: one for each input, and then for each tensor of the state.
+    /// The values of the symbols for tensors of these shapes: one for each input, and then for each tensor of the
+    /// state.
     ///
     /// # Errors
     /// If a size is another one, is out of its range, or contradicts another one.

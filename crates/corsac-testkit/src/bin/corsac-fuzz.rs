@@ -121,10 +121,11 @@ fn model(random: &mut Random) -> Vec<u8> {
         let len = random.below(400);
         return random.bytes(len);
     }
-    let mut file = match random.below(4) {
+    let mut file = match random.below(5) {
         0 => fuzz::small_model(),
         1 => fuzz::typed_model(),
         2 => fuzz::sized_model(),
+        3 => fuzz::stateful_model(),
         _ => fuzz::quantised_model(),
     };
     if random.below(4) == 0 {

@@ -89,7 +89,7 @@ def decoder_file(decoder, tmp_path_factory):
     path = tmp_path_factory.mktemp("state") / "decoder.safetensors"
     programs = {
         "prompt": (tokens(1, 2, 3).repeat(2, 1), torch.arange(3)),
-        "token": (Last(decoder), (tokens(4).repeat(2, 1), torch.tensor([3]))),
+        "token": (Last(decoder).eval(), (tokens(4).repeat(2, 1), torch.tensor([3]))),
     }
     decoder.cache.keys.data = decoder.cache.keys.data.repeat(2, 1, 1)
     decoder.cache.values.data = decoder.cache.values.data.repeat(2, 1, 1)
@@ -264,7 +264,7 @@ def test_state_that_is_only_read_is_shared_by_programs(tmp_path):
             return self.own.total * scale
 
     mean, path = Mean().eval(), tmp_path / "peek.safetensors"
-    programs = {"add": torch.ones(2), "peek": (Peek(mean), torch.tensor(2.0))}
+    programs = {"add": torch.ones(2), "peek": (Peek(mean).eval(), torch.tensor(2.0))}
     corsac.save(mean, path, programs=programs, state=True)
     model = corsac.load(path, framework="numpy")
     assert model.programs["peek"].state == ["total"]
@@ -277,17 +277,31 @@ def test_state_that_is_only_read_is_shared_by_programs(tmp_path):
 def test_programs_without_state_share_weights(tmp_path):
     path = tmp_path / "two.safetensors"
     layer = nn.Linear(4, 4).eval()
-    programs = {"one": torch.ones(1, 4), "twice": (lambda x: layer(layer(x)), torch.ones(1, 4))}
-    with pytest.raises(corsac.CompileError, match=r"."):
-        # A function that closes over a module has no weights of its own that could be named.
-        corsac.save(layer, path, programs={**programs, "none": nn.Dropout(0.5)})
+    x = torch.rand(1, 4)
     twice = nn.Sequential(layer, layer).eval()
-    programs["twice"] = (twice, torch.ones(1, 4))
+    programs = {"one": x, "twice": (twice, x), "thrice": (lambda x: layer(twice(x)), x)}
     corsac.save(layer, path, programs=programs)
     session = corsac.load(path).session()
-    x = torch.rand(1, 4)
     torch.testing.assert_close(session.run(x), layer(x))
     torch.testing.assert_close(session.run(x, program="twice"), twice(x))
+    torch.testing.assert_close(session.run(x, program="thrice"), layer(twice(x)))
+    assert len(corsac._core.ModelFile(path).weights) == 2
+
+
+def test_programs_that_are_none_are_refused(tmp_path):
+    path = tmp_path / "none.safetensors"
+    layer = nn.Linear(4, 4).eval()
+    for programs, shapes, error, text in [
+        ({}, None, TypeError, "with at least one"),
+        ({"a": nn.Dropout(0.5)}, None, TypeError, "is a Dropout, not a tensor"),
+        ({"a": torch.ones(1, 4)}, {"b": {}}, ValueError, "there is no program 'b'"),
+        ({"a": (nn.Linear(4, 4), torch.ones(1, 4))}, None, corsac.CompileError, "eval"),
+    ]:
+        with pytest.raises(error, match=text):
+            corsac.save(layer, path, programs=programs, dynamic_shapes=shapes)
+    with pytest.raises(TypeError, match="either example_inputs or programs"):
+        corsac.save(layer, path)
+    assert not path.exists()
 
 
 def test_what_no_file_can_keep_is_refused(tmp_path):
