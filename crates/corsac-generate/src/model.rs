@@ -4,7 +4,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use corsac_engine::{DType, Data, DataMut, Model, ModelFile, ModelProgram, Session, Tensor};
+use corsac_engine::{
+    DType, Data, DataMut, Elements, Model, ModelFile, ModelProgram, Session, Size, Tensor,
+    TensorSpec,
+};
 use serde::Deserialize;
 
 use crate::batch::{Batch, Generation};
@@ -202,11 +205,17 @@ fn wrong(reason: String) -> GenerateError {
 
 /// Checks that the program has the inputs that are known here only.
 fn check_inputs(program: &ModelProgram) -> Result<(), GenerateError> {
-    for spec in program.inputs() {
-        let is_known = match &*spec.name {
-            "ids" | "positions" => spec.dtype == DType::Int64 && spec.shape.len() == 2,
-            "mask" => matches!(spec.dtype, DType::Int64 | DType::Bool) && spec.shape.len() == 2,
-            "start" => spec.dtype == DType::Int64 && spec.shape.is_empty(),
+    // A size that is a number has one value only.
+    let is = |size: &Size, name: &str| size.symbol() == Some(name) || *size == Size::Fixed(1);
+    for spec in program.signature().inputs() {
+        let is_known = match (&*spec.name, spec.dtype, &spec.shape[..]) {
+            ("ids" | "positions", DType::Int64, [rows, length]) => {
+                is(rows, ROWS) && is(length, LENGTH)
+            }
+            ("mask", DType::Int64 | DType::Bool, [rows, columns]) => {
+                is(rows, ROWS) && columns.symbol() == Some(COLUMNS)
+            }
+            ("start", DType::Int64, []) => true,
             _ => false,
         };
         if !is_known {
@@ -284,7 +293,7 @@ impl Steps for TextModel {
         let name = PROGRAMS[usize::from(length == 1)];
         let program = self.model.program(Some(name))?;
         let columns = Self::columns(caches);
-        let input = |spec: &corsac_engine::TensorSpec| {
+        let input = |spec: &TensorSpec| {
             let (shape, elements) = match &*spec.name {
                 "ids" => {
                     let tokens = step.tokens.iter().map(|&token| i64::from(token));
@@ -314,8 +323,8 @@ impl Steps for TextModel {
         let results = caches.run(name, &inputs)?;
         let logits = results.into_iter().next().map(Tensor::into_elements);
         match logits {
-            Some(corsac_engine::Elements::F32(logits)) => Ok(logits),
-            Some(corsac_engine::Elements::F64(logits)) => {
+            Some(Elements::F32(logits)) => Ok(logits),
+            Some(Elements::F64(logits)) => {
                 Ok(logits.into_iter().map(|logit| logit as f32).collect())
             }
             _ => Err(GenerateError::Logits),

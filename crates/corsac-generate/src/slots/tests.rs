@@ -85,7 +85,8 @@ impl Steps for Hashing {
             }
             let first = step.column - step.read[row];
             let columns = &caches[row][first..step.column + len];
-            if step.read[row] == 0 && tokens == [0] {
+            // A free row.
+            if step.read[row] == 0 && rows > 1 {
                 found.extend(logits(&[]));
                 continue;
             }
