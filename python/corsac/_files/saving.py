@@ -14,7 +14,8 @@ from corsac._capture.capture import graph_for, graph_with_conditions, input_name
 from corsac._capture.exported_program import converted, is_exported, with_plain_inputs
 from corsac._engine.native_graph import CompileError
 from corsac._files.dynamic_shapes import DynamicShapes
-from corsac._files.exported_ranges import take_ranges
+from corsac._files.exported_ranges import take_checked_ranges, take_ranges
+from corsac._files.input_check import InputCheck
 from corsac._files.promised_sizes import PromisedSizes
 from corsac._models.example_inputs import ExampleInputs, as_tuple
 from corsac._models.function import check_callable, module_of
@@ -133,6 +134,13 @@ def _program(
         if shapes is not None:
             take_ranges(model, shapes)
         model = model.module()
+    check = InputCheck.of(model)
+    if check is not None:
+        check(model, inputs, {})
+        if shapes is not None:
+            take_checked_ranges(check, shapes)
+        # The file has the types, sizes and ranges of its inputs.
+        model = own_copy(model)
     check_callable(model)
     model = _read(model)
     root = root_of(module_of(model))

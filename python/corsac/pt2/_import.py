@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_structure
 
+from corsac._files.input_check import InputCheck, Leaf
 from corsac.fx import Graph, Node
 from corsac.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 from corsac.fx.graph_module import GraphModule
 from corsac.pt2._archive import Archive, Pt2ImportError
 from corsac.pt2._arguments import Arguments, choice
-from corsac.pt2._conditions import InputCheck, Leaf
+from corsac.pt2._conditions import Conditions
 from corsac.pt2._operators import function_of
 from corsac.pt2._sizes import size_of
 from corsac.pt2._structures import leaves_of, structure
@@ -27,6 +28,7 @@ from corsac.pt2._weights import DTYPES, Weights
 _VERSION = 8
 _NO_LIMIT = 2**31
 _MOST_NODES = 1_000_000
+_TYPE_CHECK = "torch.ops.aten._assert_tensor_metadata.default"
 _GRAD_MODE = "torch.ops.higher_order.wrap_with_set_grad_enabled"
 
 
@@ -98,6 +100,7 @@ class _Program:
     def graph_module(self) -> GraphModule:
         ranges = dict(self._ranges())
         arguments = self._inputs(ranges)
+        self._conditions(arguments)
         for own in self.source["nodes"]:
             self._node(own)
         self._results()
@@ -105,8 +108,7 @@ class _Program:
             if not node.users:
                 self.graph.erase_node(node)
         result = GraphModule(self.root, self.graph, "ExportedProgram")
-        places = dict(self._places(arguments))
-        check = InputCheck(arguments, self.leaves, ranges, self.program["guards_code"], places)
+        check = InputCheck(arguments, self.leaves, ranges)
         result.register_forward_pre_hook(check, with_kwargs=True)
         return result.eval()
 
@@ -160,20 +162,27 @@ class _Program:
             if found not in ("as_tensor", "as_sym_int"):
                 raise Pt2ImportError(f"an input that is a {found.removeprefix('as_')}")
             name = own["name"] if found == "as_tensor" else own["as_name"]
-            leaf = Leaf(name, self._shape(name) if found == "as_tensor" else None)
+            leaf = self._tensor(name) if found == "as_tensor" else Leaf(name)
         _check_name(name)
         self.leaves.append(leaf)
         node = self.nodes[name] = self.graph.placeholder(parameter or name)
-        if leaf.shape is not None:
+        if leaf.dtype is not None:
             node.meta["declared_input"] = {
-                "dtype": DTYPES[self.source["tensor_values"][name]["dtype"]],
+                "dtype": leaf.dtype,
                 "shape": tuple(own if isinstance(own, int) else None for own in leaf.shape),
                 "sizes": leaf.shape,
                 "ranges": ranges,
             }
 
-    def _shape(self, name: str) -> tuple[Any, ...]:
-        return tuple(size_of(own) for own in self.source["tensor_values"][name]["sizes"])
+    def _tensor(self, name: str) -> Leaf:
+        type_ = self.source["tensor_values"][name]
+        return Leaf(name, DTYPES[type_["dtype"]], tuple(size_of(own) for own in type_["sizes"]))
+
+    def _conditions(self, arguments: dict[str, Any]) -> None:
+        inputs = self.graph.find_nodes(op="placeholder")
+        conditions = Conditions(self.graph, inputs, self.leaves, dict(self._places(arguments)))
+        for text in self.program["guards_code"]:
+            conditions.check(text)
 
     def _defaults(self) -> None:
         """Give the last parameters default values, where the program has one value for them."""
@@ -222,6 +231,8 @@ class _Program:
         target = source["target"]
         if target == _GRAD_MODE:
             return self._grad_mode(source)
+        if target == _TYPE_CHECK:
+            return None  # Types are those of the inputs, which are compared before each call.
         function = function_of(target)
         args, kwargs = self._call(function, source["inputs"])
         node = self.graph.call_function(function, args, kwargs)

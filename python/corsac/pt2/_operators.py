@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from corsac._pytorch.functions import BITWISE
 from corsac.pt2._archive import Pt2ImportError
 
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
@@ -52,7 +53,8 @@ def function_of(target: str) -> Callable[..., Any]:
         raise Pt2ImportError(f"PyTorch has no operator {target}") from error
     if not _is_of_tensors(schema) and name not in _CHECKS:
         raise Pt2ImportError(f"{target} is no operator on tensors")
-    return getattr(getattr(getattr(torch.ops, library), name), overload)
+    function = getattr(getattr(getattr(torch.ops, library), name), overload)
+    return BITWISE.get(function, function)
 
 
 def _is_of_tensors(schema: Any) -> bool:
