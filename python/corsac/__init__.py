@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         onnx,
         optimum,
         passes,
+        pt2,
         quantization,
     )
     from corsac._capture.capture import capture
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from corsac.lowering import lower
     from corsac.minifier import minify
     from corsac.onnx import from_onnx
+    from corsac.pt2 import from_pt2
     from corsac.quantization.one_call import quantize
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "draw",
     "draw_diff",
     "from_onnx",
+    "from_pt2",
     "fx",
     "graph_break",
     "load",
@@ -81,6 +84,7 @@ __all__ = [
     "optimum",
     "passes",
     "profile",
+    "pt2",
     "quantization",
     "quantize",
     "save",
@@ -110,6 +114,7 @@ __getattr__, __dir__ = lazy_names(
         "lowering": ("lower",),
         "minifier": ("minify",),
         "onnx": ("from_onnx",),
+        "pt2": ("from_pt2",),
         "quantization.one_call": ("quantize",),
     },
     modules=(
@@ -125,6 +130,7 @@ __getattr__, __dir__ = lazy_names(
         "onnx",
         "optimum",
         "passes",
+        "pt2",
         "quantization",
     ),
 )

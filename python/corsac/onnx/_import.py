@@ -212,6 +212,8 @@ class Reading:
         self.emitter.reading = self
         self.values: dict[str, Any] = {}
         self.symbols: dict[Hashable, int] = {}
+        # Free sizes by their names as identifiers.
+        self.names: dict[str, Hashable] = {}
         self.versions = model.versions
         self.depth = 0
         self.translated = 0
@@ -237,11 +239,25 @@ class Reading:
         name = identifier(info.name)
         node = self.emitter.graph.placeholder(name)
         value = Value(info.name, samples, node)
-        if None not in value.shape:
-            node.meta["declared_input"] = {"dtype": value.dtype, "shape": tuple(value.shape)}
+        node.meta["declared_input"] = {
+            "dtype": value.dtype,
+            "shape": value.shape,
+            "sizes": self._declared_sizes(name, info.type.tensor_type, value),
+        }
         if info.type.tensor_type.elem_type in FEW_BITS:
             value.facts["bits"] = FEW_BITS[info.type.tensor_type.elem_type]
         self.values[info.name] = value
+
+    def _declared_sizes(self, name: str, type_: Any, value: Value) -> tuple[int | str, ...]:
+        """The sizes of an input, with names for those that are free."""
+        sizes: list[int | str] = []
+        for dim, (size, own) in enumerate(zip(value.shape, type_.shape.dim, strict=True)):
+            key = own.dim_param or (name, dim)
+            written = identifier(own.dim_param) if own.dim_param else f"{name}_{dim}"
+            while size is None and self.names.setdefault(written, key) != key:
+                written += "_"
+            sizes.append(written if size is None else size)
+        return tuple(sizes)
 
     def _sequence(self, info: Any) -> Sequence:
         """Make a placeholder for a list of tensors."""

@@ -7,7 +7,9 @@ import json
 import os
 import re
 import zipfile
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 import torch
 
@@ -22,6 +24,18 @@ class Pt2ImportError(ValueError):
     """A program of ``torch.export`` cannot be read; the message names the node and the reason."""
 
 
+@contextmanager
+def opened(source: str | os.PathLike[str] | bytes) -> Iterator[Archive]:
+    """The archive at a path, or in bytes."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        yield Archive("the program", io.BytesIO(source))
+    elif isinstance(source, (str, os.PathLike)):
+        with open(source, "rb") as file:
+            yield Archive(os.fspath(source), file)
+    else:
+        raise TypeError(f"a program is a path or bytes, not {type(source).__name__}")
+
+
 class Archive:
     """An open archive.
 
@@ -29,25 +43,13 @@ class Archive:
         name: its name for messages.
     """
 
-    def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            self.name, self._file = "the program", io.BytesIO(bytes(source))
-        elif isinstance(source, (str, os.PathLike)):
-            self.name, self._file = os.fspath(source), open(source, "rb")
-        else:
-            raise TypeError(f"a program is a path or bytes, not {type(source).__name__}")
-        try:
-            self._open()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _open(self) -> None:
-        self._size = self._file.seek(0, os.SEEK_END)
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        self.name = name
+        self._size = file.seek(0, os.SEEK_END)
         # Parts that overlap would be more than the file.
         self._unread = self._size
         try:
-            self._zip = zipfile.ZipFile(self._file)
+            self._zip = zipfile.ZipFile(file)
         except Exception as error:  # zipfile has several for damaged files
             raise Pt2ImportError(f"{self.name}: this is no archive ({error})") from error
         names = self._zip.namelist()
@@ -57,19 +59,11 @@ class Archive:
                 f"{self.name}: this is no archive of torch.export, or of a version before 2.8"
             )
         self._root = roots[0]
-        self._parts = {
-            own.removeprefix(self._root) for own in names if own.startswith(self._root)
-        }
+        self._parts = {own.removeprefix(self._root) for own in names if own.startswith(self._root)}
         if self._read(_FORMAT, 16).strip() != b"pt2":
             raise Pt2ImportError(f"{self.name}: this is no archive of torch.export")
         if "byteorder" in self._parts and self._read("byteorder", 16).strip() != b"little":
             raise Pt2ImportError(f"{self.name}: its numbers are not little-endian")
-
-    def __enter__(self) -> Archive:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def models(self) -> list[str]:
         """The names of the programs."""
@@ -132,4 +126,4 @@ class Archive:
             raise Pt2ImportError(f"{self.name}: {info.filename} has {done} bytes")
 
 
-__all__ = ["Archive", "Pt2ImportError"]
+__all__ = ["Archive", "Pt2ImportError", "opened"]

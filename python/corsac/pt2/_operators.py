@@ -36,16 +36,21 @@ _ON_SIZES: dict[str, Callable[..., Any]] = {
 
 
 @functools.cache
-def function_of(target: str) -> Callable[..., Any]:
-    """The function with this name: an operator that PyTorch has registered, or a function of sizes."""
+def function_of(target: str, libraries: frozenset[str]) -> Callable[..., Any]:
+    """The function with this name: an operator that PyTorch has registered, or a function of sizes.
+
+    Args:
+        target: the name.
+        libraries: names of libraries whose operators may be called, besides those that are known.
+    """
     if target in _ON_SIZES:
         return _ON_SIZES[target]
     found = _OPERATOR.fullmatch(target)
     if found is None:
         raise Pt2ImportError(f"the function {target} is not read")
     library, name, overload = found.groups()
-    if library not in _LIBRARIES:
-        raise Pt2ImportError(f"operators of {library} are not read")
+    if library not in _LIBRARIES and library not in libraries:
+        raise Pt2ImportError(f"operators of {library} are not read unless libraries names it")
     try:
         known = "" if overload == "default" else overload
         schema = torch._C._get_schema(f"{library}::{name}", known)

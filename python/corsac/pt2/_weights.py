@@ -51,7 +51,9 @@ class Weights:
         if key not in self._tensors:
             if meta["layout"] != _STRIDED or meta["dtype"] not in DTYPES:
                 raise Pt2ImportError(f"{name!r} is a sparse tensor, or of an unknown type")
-            found = _view(self._storage(folder, path), DTYPES[meta["dtype"]], sizes, strides, offset)
+            found = _view(
+                self._storage(folder, path), DTYPES[meta["dtype"]], sizes, strides, offset
+            )
             if is_parameter:
                 found = torch.nn.Parameter(found, requires_grad=bool(meta["requires_grad"]))
             self._tensors[key] = found
