@@ -83,7 +83,9 @@ def test_plain_inputs_are_the_tensors_of_structures(tmp_path):
     inputs = [torch.randn(3) for _ in names]
     assert torch.equal(module(*inputs)["total"], sum(inputs[1:], inputs[0]) * 3)
     corsac.save(module, tmp_path / "m.safetensors", tuple(inputs))
-    result = corsac.load(tmp_path / "m.safetensors", framework="numpy")(*(own.numpy() for own in inputs))
+    result = corsac.load(tmp_path / "m.safetensors", framework="numpy")(
+        *(own.numpy() for own in inputs)
+    )
     torch.testing.assert_close(torch.from_numpy(result[0]), module(*inputs)["total"])
 
 
@@ -113,7 +115,9 @@ class Changing(nn.Module):
 
 
 def test_changed_inputs_are_written_back():
-    compare(archive(Changing(), (torch.randn(2, 3), torch.ones(3))), torch.randn(2, 3), torch.ones(3))
+    compare(
+        archive(Changing(), (torch.randn(2, 3), torch.ones(3))), torch.randn(2, 3), torch.ones(3)
+    )
 
 
 class Shared(nn.Module):
@@ -144,7 +148,14 @@ class Numbers(nn.Module):
         low, high = x.chunk(2, 1)
         largest, places = x.max(1)
         filled = x.masked_fill(x > 0, -float("inf")).softmax(-1)
-        return low + high, largest, places, filled, x.to(torch.bfloat16), x.to(torch.complex64) * (1 + 2j)
+        return (
+            low + high,
+            largest,
+            places,
+            filled,
+            x.to(torch.bfloat16),
+            x.to(torch.complex64) * (1 + 2j),
+        )
 
 
 def test_several_results_and_numbers_of_all_types():
@@ -180,9 +191,17 @@ def test_sizes_ranges_and_conditions_are_checked():
     data = archive(Sized(), (torch.randn(5, 6), torch.randn(9)), None, shapes)
     module = compare(data, torch.randn(7, 6), torch.randn(9))
     for x, y, message in (
-        (torch.randn(41, 6), torch.randn(9), r"input x, dimension 0: expected s\d+ of \d+ to 40, got 41"),
+        (
+            torch.randn(41, 6),
+            torch.randn(9),
+            r"input x, dimension 0: expected s\d+ of \d+ to 40, got 41",
+        ),
         (torch.randn(7, 5), torch.randn(9), "input x, dimension 1: expected 6, got 5"),
-        (torch.randn(7, 6, 1), torch.randn(9), r"input x: expected 2 dimensions of torch.float32, got 3"),
+        (
+            torch.randn(7, 6, 1),
+            torch.randn(9),
+            r"input x: expected 2 dimensions of torch.float32, got 3",
+        ),
         (torch.randn(7, 6).double(), torch.randn(9), "got 2 of torch.float64"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -215,8 +234,10 @@ def test_sizes_of_files_follow_from_the_program(tmp_path):
     with pytest.raises(ValueError, match="65"):
         run(torch.randn(65, 3).numpy())
     with pytest.raises(corsac.CompileError, match=r"rows is declared to be 1\.\.64"):
-        corsac.save(module, path, torch.randn(4, 3), dynamic_shapes={0: {0: Dim("rows", min=1, max=64)}})
-    with pytest.raises(corsac.CompileError, match="dimension 1: torch.export has fixed it to 3"):
+        corsac.save(
+            module, path, torch.randn(4, 3), dynamic_shapes={0: {0: Dim("rows", min=1, max=64)}}
+        )
+    with pytest.raises(corsac.CompileError, match=r"dimension 1: torch\.export has fixed it to 3"):
         corsac.save(module, path, torch.randn(4, 3), dynamic_shapes={0: {1: "columns"}})
     with pytest.raises(ValueError, match="expected 3, got 5"):
         corsac.save(module, path, torch.randn(4, 5))
@@ -227,10 +248,28 @@ def test_conditions_of_a_program_are_those_of_its_file(tmp_path):
     data = archive(Sized(), (torch.randn(5, 6), torch.randn(9)), None, shapes)
     path, inputs = tmp_path / "m.safetensors", (torch.randn(5, 6), torch.randn(9))
     declared = {0: {0: Dim("a", min=7, max=8)}, 1: {0: Dim("b", min=9, max=20)}}
-    corsac.save(corsac.from_pt2(data), path, (torch.randn(7, 6), torch.randn(9)), dynamic_shapes=declared)
+    corsac.save(
+        corsac.from_pt2(data), path, (torch.randn(7, 6), torch.randn(9)), dynamic_shapes=declared
+    )
     declared[0][0] = Dim("a", min=4, max=8)
     with pytest.raises(corsac.CompileError, match="does not take all sizes that are declared"):
         corsac.save(corsac.from_pt2(data), path, inputs, dynamic_shapes=declared)
+
+
+def test_operators_on_bits_and_sizes_are_saved(tmp_path):
+    class Masked(nn.Module):
+        def forward(self, x):
+            return torch.where((x > 0) & (x < 1) | (x == 3), x, x.new_zeros(x.shape[0], 1))
+
+    x, path = torch.randn(4, 3), tmp_path / "m.safetensors"
+    program = torch.export.export(Masked(), (x,), dynamic_shapes=({0: Dim("rows", min=2, max=9)},))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    for model in (program, corsac.from_pt2(file.getvalue())):
+        corsac.save(model, path, x, dynamic_shapes={0: {0: "rows"}})
+        other = torch.randn(9, 3)
+        result = corsac.load(path, framework="numpy")(other.numpy())
+        assert torch.equal(torch.from_numpy(result), Masked()(other))
 
 
 def test_archives_of_several_programs():
@@ -265,7 +304,9 @@ def test_modules_can_be_copied_and_compiled():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "densenet121", "efficientnet_b0"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", "mobilenet_v3_small", "densenet121", "efficientnet_b0"]
+)
 def test_networks_of_images(name):
     models = pytest.importorskip("torchvision.models")
     model = getattr(models, name)(weights=None).eval()
@@ -282,7 +323,14 @@ def test_networks_of_texts(name):
     if name == "GPT2":
         sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 50}
     if name == "T5Encoder":
-        sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "vocab_size": 50}
+        sizes = {
+            "d_model": 32,
+            "d_kv": 16,
+            "d_ff": 64,
+            "num_layers": 2,
+            "num_heads": 2,
+            "vocab_size": 50,
+        }
     configuration = getattr(transformers, f"{name.removesuffix('Encoder')}Config")(**sizes)
     model = getattr(transformers, f"{name}Model")(configuration).eval()
     ids = torch.randint(0, 50, (2, 7))
