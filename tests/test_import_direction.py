@@ -28,6 +28,7 @@ onnx optimum
 lowering
 _drawing _engine
 _files _training
+pt2
 backends
 minifier
 distributed
