@@ -23,13 +23,9 @@ from corsac.cli.weights import SUFFIXES as WEIGHTS
 #: Suffixes of model files that corsac reads or writes.
 FILES = (".safetensors", ".onnx", ".pt2", ".toml", ".json", ".graph", ".txt")
 #: Suffixes of model files of other programs.
-FOREIGN = (*WEIGHTS, ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
+FOREIGN = (*WEIGHTS, ".yaml", ".yml", ".tflite", ".gguf", ".h5")
 #: Advice for files that hold no model, by suffix.
-_HINTS = {
-    **dict.fromkeys(WEIGHTS, "; --weights reads weights"),
-    ".pt2": "; such a file may run code when it is read: name a function of yours, file.py:callable, that "
-    "returns torch.export.load(FILE)",
-}
+_HINTS = dict.fromkeys(WEIGHTS, "; --weights reads weights")
 
 
 def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
