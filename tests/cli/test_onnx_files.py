@@ -82,7 +82,10 @@ def test_commands_take_them(capfd):
         (["convert", "net.onnx", "y.pt"], "y.pt: expected a file *.safetensors"),
         (["convert", "net.pt", "y.safetensors"], "net.pt: expected a file *.onnx or *.pt2"),
         (["convert", "broken.onnx", "y.safetensors"], "broken.onnx: this is no ONNX model"),
-        (["convert", "free.onnx", "y.safetensors", "--dynamic", "n=1..4"], "no --input has this size"),
+        (
+            ["convert", "free.onnx", "y.safetensors", "--dynamic", "n=1..4"],
+            "no --input has this size",
+        ),
         (["run", "free.onnx"], "running it needs the shape of each input"),
         (["run", "missing.onnx"], "missing.onnx: no such file"),
         (["show", "net.onnx", "--weights", "w.pt"], "net.onnx takes none"),
