@@ -222,6 +222,27 @@ def test_equal_sizes_have_to_be_equal():
         module(torch.randn(5, 2), torch.randn(1, 2))
 
 
+def test_sizes_may_follow_from_others():
+    class Shifted(nn.Module):
+        def forward(self, x, y):
+            return x + y[1::2]
+
+    x, y = Dim("n", min=2, max=30), torch.randn(10)
+    data = archive(Shifted(), (torch.randn(5), y), None, ({0: x}, {0: 2 * x}))
+    module = compare(data, torch.randn(7), torch.randn(14))
+    with pytest.raises(ValueError, match="input y, dimension 0: expected 14, got 16"):
+        module(torch.randn(7), torch.randn(16))
+    with pytest.raises(ValueError, match=r"input y, dimension 0: 13, which 2\*s\d+ never is"):
+        module(torch.randn(7), torch.randn(13))
+
+    class Shorter(nn.Module):
+        def forward(self, x, y):
+            return x[1:] * y
+
+    data = archive(Shorter(), (torch.randn(5), torch.randn(4)), None, ({0: x}, {0: x - 1}))
+    compare(data, torch.randn(7), torch.randn(6))
+
+
 def test_sizes_of_files_follow_from_the_program(tmp_path):
     batch = Dim("batch", min=2, max=64)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU()).eval()
@@ -270,6 +291,24 @@ def test_operators_on_bits_and_sizes_are_saved(tmp_path):
         other = torch.randn(9, 3)
         result = corsac.load(path, framework="numpy")(other.numpy())
         assert torch.equal(torch.from_numpy(result), Masked()(other))
+
+
+def test_libraries_of_operators_are_named():
+    library = torch.library.Library("mine_of_tests", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+
+    class Twice(nn.Module):
+        def forward(self, x):
+            return torch.ops.mine_of_tests.twice(x) + 1
+
+    data = archive(Twice(), (torch.ones(2),))
+    with pytest.raises(
+        Pt2ImportError, match=r"node 'twice' \(.*\): operators of mine_of_tests are not read unless"
+    ):
+        corsac.from_pt2(data)
+    assert corsac.from_pt2(data, libraries=["mine_of_tests"])(torch.ones(2)).tolist() == [3, 3]
+    library._destroy()
 
 
 def test_archives_of_several_programs():

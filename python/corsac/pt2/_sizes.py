@@ -30,15 +30,17 @@ def _linear(node: ast.expr) -> int | Size:
     """The value of an expression of sympy, as ``srepr`` writes it."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
         raise ValueError("no function")
-    name, first = node.func.id, node.args[0]
-    if name in ("Symbol", "Integer"):
-        if not isinstance(first, ast.Constant):
-            raise ValueError("no constant")
-        if name == "Integer":
-            return int(first.value)
-        if not isinstance(first.value, str) or not first.value.isidentifier():
+    name = node.func.id
+    if name == "Integer":
+        value = ast.literal_eval(node.args[0])
+        if type(value) is not int:
+            raise ValueError("no integer")
+        return value
+    if name == "Symbol":
+        value = ast.literal_eval(node.args[0])
+        if not isinstance(value, str) or not value.isidentifier():
             raise ValueError("no symbol")
-        return Size(first.value)
+        return Size(value)
     values = [_linear(own) for own in node.args]
     symbols = [own for own in values if isinstance(own, Size)]
     numbers = [own for own in values if not isinstance(own, Size)]

@@ -43,7 +43,7 @@ def _built(spec: Any, leaf: Callable[[], Any], classes: bool) -> Any:
         return children
     if kind in _PLAIN and kind not in _SEQUENCES:
         keys = json.loads(spec["context"])
-        made = OrderedDict() if kind == "collections.OrderedDict" else {}
+        made: dict[Any, Any] = OrderedDict() if kind == "collections.OrderedDict" else {}
         made.update(zip(keys, children, strict=True))
         return made
     return tuple(children)
