@@ -186,6 +186,40 @@ class Sized(nn.Module):
         return x.new_zeros(x.shape[0] * 2 + 1, x.shape[1]) + x.shape[0], y[: x.shape[0]]
 
 
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x, y):
+        def positive(x, y):
+            return torch.cond(
+                y.sum() > 9, lambda x, y: (x + y, y + 3), lambda x, y: (x - y, y * 2), (x, y)
+            )
+
+        def negative(x, y):
+            return self.layer(x), y - 1
+
+        first, second = torch.cond(x.sum() > 0, positive, negative, (x, y))
+        return first * 2, torch.cond(second.sum() > 0, torch.cos, torch.sin, (second,))
+
+
+def test_branches_depend_on_values():
+    x, y = torch.ones(2, 3), torch.ones(3)
+    data = archive(Branching().eval(), (x, y))
+    module = corsac.from_pt2(data)
+    assert sorted(name for name, _ in module.named_children()) == [
+        "condition_0",
+        "condition_1",
+        "layer",
+    ]
+    model = loaded(data)
+    for own in ((x, y), (x, y * 4), (-x, y), (-x, -y)):
+        with torch.no_grad():
+            for left, right in zip(module(*own), model(*own), strict=True):
+                torch.testing.assert_close(left, right)
+
+
 def test_sizes_ranges_and_conditions_are_checked():
     shapes = ({0: Dim.DYNAMIC(max=40), 1: Dim.STATIC}, {0: Dim.DYNAMIC})
     data = archive(Sized(), (torch.randn(5, 6), torch.randn(9)), None, shapes)

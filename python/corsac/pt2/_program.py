@@ -55,7 +55,7 @@ class Program:
         self._plain_inputs = plain_inputs
         self._weights = Weights(archive, model)
         self._root, self._graph = torch.nn.Module(), Graph()
-        self._nodes = Nodes(self._graph, frozenset(libraries))
+        self._nodes = Nodes(self._graph, self._root, frozenset(libraries))
         self._attributes: dict[str, Node] = {}
         self._leaves: list[Leaf] = []
         self._inputs: list[Node] = []
