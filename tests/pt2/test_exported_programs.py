@@ -404,6 +404,7 @@ def test_networks_of_texts(name):
             "num_heads": 2,
             "vocab_size": 50,
         }
+    sizes["use_cache"] = False
     configuration = getattr(transformers, f"{name.removesuffix('Encoder')}Config")(**sizes)
     model = getattr(transformers, f"{name}Model")(configuration).eval()
     ids = torch.randint(0, 50, (2, 7))

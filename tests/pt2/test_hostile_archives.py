@@ -180,7 +180,7 @@ def test_functions_that_are_not_read(parts, target, message):
 def test_names_do_not_become_code(parts):
     text = parts[MODEL].decode()
     for old in ("linear", "x", "p_layer_weight"):
-        for name in ("a): import os #", "a\\nimport os", "class", "\\u00e9", ""):
+        for name in ("a): import os #", "a\\nimport os", "class", "self", "\\u00e9", ""):
             data = packed(
                 parts | {MODEL: text.replace(f'"name": "{old}"', f'"name": "{name}"').encode()}
             )

@@ -14,7 +14,7 @@ from corsac.pt2._archive import Pt2ImportError
 def checked_name(name: Any) -> str:
     """The name of a value, which has to be an identifier of Python."""
     is_name = isinstance(name, str) and name.isascii() and name.isidentifier()
-    if not is_name or keyword.iskeyword(name):
+    if not is_name or keyword.iskeyword(name) or name == "self":
         raise Pt2ImportError(f"{name!r:.100} is no name of a value")
     return name
 
