@@ -28,7 +28,7 @@ onnx optimum
 lowering
 _drawing _engine
 _files _training
-generation
+generation pt2
 backends
 minifier
 distributed

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         onnx,
         optimum,
         passes,
+        pt2,
         quantization,
     )
     from corsac._capture.capture import capture
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from corsac.lowering import lower
     from corsac.minifier import minify
     from corsac.onnx import from_onnx
+    from corsac.pt2 import from_pt2
     from corsac.quantization.one_call import quantize
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "draw",
     "draw_diff",
     "from_onnx",
+    "from_pt2",
     "fx",
     "generation",
     "graph_break",
@@ -86,6 +89,7 @@ __all__ = [
     "optimum",
     "passes",
     "profile",
+    "pt2",
     "quantization",
     "quantize",
     "save",
@@ -116,6 +120,7 @@ __getattr__, __dir__ = lazy_names(
         "lowering": ("lower",),
         "minifier": ("minify",),
         "onnx": ("from_onnx",),
+        "pt2": ("from_pt2",),
         "quantization.one_call": ("quantize",),
     },
     modules=(
@@ -132,6 +137,7 @@ __getattr__, __dir__ = lazy_names(
         "onnx",
         "optimum",
         "passes",
+        "pt2",
         "quantization",
     ),
 )

@@ -174,14 +174,6 @@ def test_programs_of_torch_export(name, capfd, tmp_path, monkeypatch):
     assert main(["diff", given[0], *given]) == 0
 
 
-def test_files_of_torch_export_are_not_read(capfd, tmp_path, monkeypatch):
-    """They may have pickles."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("own.pt2", "there.pt2"):
-        assert main(["show", name]) == 2
-        assert "returns torch.export.load(FILE)" in capfd.readouterr().err
-
-
 def test_without_inputs(model, capfd):
     assert main(["show", model]) != 0
     told = capfd.readouterr().err

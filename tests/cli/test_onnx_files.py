@@ -42,6 +42,18 @@ def test_models_are_converted(model, capfd):
     assert corsac.load("free.safetensors", framework="numpy")(x[:2]).shape == (2, 4)
 
 
+@pytest.mark.parametrize(("options", "most"), [([], 20), (["--dynamic", "batch=1..8"], 8)])
+def test_free_sizes_remain_free(model, options, most):
+    assert main(["convert", "free.onnx", "free.safetensors", *options]) == 0
+    run = corsac.load("free.safetensors", framework="numpy")
+    for rows in (1, 4, most):
+        x = numpy.random.default_rng(rows).standard_normal((rows, 3), numpy.float32)
+        numpy.testing.assert_allclose(run(x), expected(model, x), rtol=1e-5, atol=1e-6)
+    if options:
+        with pytest.raises(ValueError, match="batch"):
+            run(numpy.zeros((most + 1, 3), numpy.float32))
+
+
 def test_models_run(model, capfd):
     for rows, name in ((5, "net.onnx"), (7, "free.onnx")):
         x = numpy.random.default_rng(rows).standard_normal((rows, 3), numpy.float32)
@@ -68,9 +80,12 @@ def test_commands_take_them(capfd):
     [
         (["convert", "missing.onnx", "y.safetensors"], "missing.onnx: no such file"),
         (["convert", "net.onnx", "y.pt"], "y.pt: expected a file *.safetensors"),
-        (["convert", "net.pt", "y.safetensors"], "net.pt: expected a file *.onnx"),
+        (["convert", "net.pt", "y.safetensors"], "net.pt: expected a file *.onnx or *.pt2"),
         (["convert", "broken.onnx", "y.safetensors"], "broken.onnx: this is no ONNX model"),
-        (["convert", "free.onnx", "y.safetensors"], "converting needs the shape of each input"),
+        (
+            ["convert", "free.onnx", "y.safetensors", "--dynamic", "n=1..4"],
+            "no --input has this size",
+        ),
         (["run", "free.onnx"], "running it needs the shape of each input"),
         (["run", "missing.onnx"], "missing.onnx: no such file"),
         (["show", "net.onnx", "--weights", "w.pt"], "net.onnx takes none"),

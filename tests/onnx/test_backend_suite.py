@@ -27,24 +27,22 @@ _BITS = {
 #: Reasons why cases do not pass, with parts of error messages that stand for them.
 MESSAGES = {
     "element type string": "strings",
-    "element type uint2": "integers of 2 bits",
-    "element type int2": "integers of 2 bits",
     "element type float4e2m1": "floats of 4 bits",
-    "no tensor but a sequence": "sequences as inputs of the model",
+    "its rank is not known": "sequences of tensors of any shape",
+    "number of iterations is not known": "sequences whose length depends on elements",
     "no tensor but a optional": "optional values",
-    "(Optional": "optional values",
+    "an optional value without an element": "optional values",
     "it uses random numbers": "random numbers",
     "a mode of training that depends on the inputs": "random numbers",
     "ImageDecoder of ai.onnx 20 has no translation": "pictures",
-    "TfIdfVectorizer of ai.onnx 9 has no translation": "no translation",
     "Scan of version 8": "no translation",
     "sequences from control flow": "sequences whose length depends on elements",
     "lengths of parts that depend on the inputs": "sequences whose length depends on elements",
 }
 #: The same, with beginnings of the names of cases.
 NAMES = {
-    "test_cast_e8m0": "powers of two below the smallest one",
     "test_attention_4d_causal_fp16": "rounding of float16",
+    "test_sequence_map_add_1_sequence_1_tensor": "one name for sizes of a tensor and of a sequence's tensors",
     "test_affine_grid_": "sizes that are computed from elements, and compared",
 }
 
@@ -73,8 +71,8 @@ def as_tensor(value: Any) -> Any:
     if name in _BITS:
         width, dtype = _BITS[name]
         return torch.from_numpy(array.view(width).copy()).view(dtype).reshape(array.shape)
-    if name in ("int4", "uint4"):
-        return torch.from_numpy(array.astype(np.int8 if name == "int4" else np.uint8))
+    if name in ("int4", "uint4", "int2", "uint2"):
+        return torch.from_numpy(array.astype(np.uint8 if name[0] == "u" else np.int8))
     return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape).copy())
 
 
@@ -94,7 +92,12 @@ def check(actual: Any, expected: Any, case: Any) -> None:
 
 
 def run(case: Any) -> None:
-    model = corsac.from_onnx(case.model)
+    lengths = {
+        info.name: len(own)
+        for info, own in zip(case.model.graph.input, case.data_sets[0][0], strict=True)
+        if info.type.HasField("sequence_type")
+    }
+    model = corsac.from_onnx(case.model, lengths=lengths)
     for inputs, outputs in case.data_sets:
         with torch.no_grad():
             results = model(*(as_tensor(own) for own in inputs))
@@ -126,9 +129,14 @@ def counted(chosen: list[Any]) -> tuple[int, dict[str, str]]:
 
 @pytest.mark.slow
 def test_cases_of_operators_pass_or_have_a_listed_reason():
-    passed, faults = counted(cases())
+    released = [case for case in cases() if _version(case) <= 23]
+    others = [case for case in cases() if _version(case) > 23]
+    passed, faults = counted(released)
     assert not faults
-    assert passed >= 0.92 * len(cases())
+    assert passed >= 0.95 * len(released)
+    passed_since, faults = counted(others)
+    assert not faults
+    assert passed + passed_since >= 0.95 * len(cases())
 
 
 def test_a_part_of_the_cases():
@@ -144,6 +152,10 @@ def test_reasons_are_needed():
     for name in NAMES:
         fitting = [case for case in cases() if case.name.startswith(name)]
         assert not all(_passes(case) for case in fitting), name
+
+
+def _version(case: Any) -> int:
+    return max(own.version for own in case.model.opset_import)
 
 
 def _passes(case: Any) -> bool:

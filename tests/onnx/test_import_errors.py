@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import onnx
 from corsac.onnx import OnnxImportError, _import, from_onnx
@@ -48,6 +49,54 @@ def test_unknown_operators():
         model,
         r"node 'y' \(Fancy of com.example\): the operator Fancy of com.example 3 is not known",
     )
+
+
+def test_sequences_need_a_length_that_fits():
+    info = helper.make_tensor_sequence_value_info("x", 1, ["n"])
+    node = helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0)
+    graph = helper.make_graph(
+        [node], "joined", [info], [helper.make_tensor_value_info("y", 1, None)]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    refused(model, "input 'x': it is a sequence: give its length in lengths")
+    with pytest.raises(OnnxImportError, match="lengths: z is no sequence"):
+        from_onnx(model, lengths={"z": 1})
+    with pytest.raises(OnnxImportError, match="a sequence of length 1000000"):
+        from_onnx(model, lengths={"x": 10**6})
+    parts = [torch.ones(2), torch.zeros(3)]
+    assert from_onnx(model, lengths={"x": 2})(parts).tolist() == [1, 1, 0, 0, 0]
+
+
+def test_a_sequence_in_place_of_a_tensor_is_refused():
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x"], ["s"]),
+        helper.make_node("SoftmaxCrossEntropyLoss", ["s", "s"], ["y"]),
+    ]
+    refused(model_of(*nodes), "a sequence where a tensor is expected")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ngram_indexes": [0, 2**40]}, "out of range"),
+        ({"ngram_counts": [0, 3]}, "n-grams of length 1 at 0 to 3 of the pool"),
+        ({"pool_int64s": [1, 1]}, "the same n-gram twice"),
+        ({"mode": "IDF", "weights": [1.0]}, "1 weights for 2 n-grams"),
+        ({"mode": "ALL"}, "the mode 'ALL'"),
+    ],
+)
+def test_n_grams_that_contradict_each_other(changed, message):
+    attributes = {
+        "mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0,
+        "ngram_counts": [0], "ngram_indexes": [1, 0], "pool_int64s": [4, 5],
+    }  # fmt: skip
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], **attributes)
+    assert from_onnx(model_of(node, inputs={"x": (7, [3])}))(torch.tensor([4, 4, 5])).tolist() == [
+        1,
+        2,
+    ]
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], **attributes | changed)
+    refused(model_of(node, inputs={"x": (7, [3])}), message)
 
 
 def test_operators_without_a_translation():
@@ -249,7 +298,7 @@ def test_changed_bytes_are_an_error_or_another_model():
 def test_sequences_and_sparse_tensors_as_inputs():
     model = model_of(helper.make_node("SequenceLength", ["x"], ["y"]))
     model.graph.input[0].CopyFrom(helper.make_tensor_sequence_value_info("x", 1, [2]))
-    refused(model, "input 'x': it is no tensor but a sequence")
+    refused(model, "input 'x': it is a sequence: give its length in lengths")
     model = model_of(helper.make_node("Relu", ["x"], ["y"]))
     model.graph.input[0].type.tensor_type.ClearField("shape")
     refused(model, "input 'x': its rank is not known")

@@ -128,7 +128,7 @@ def test_names_are_those_of_the_model():
     result = again.graph.output_node().args[0]
     assert result.name == "scores"
     assert again.graph.find_nodes(op="placeholder")[0].meta["declared_input"] == {
-        "dtype": torch.float32, "shape": (2, 3, 6, 6),
+        "dtype": torch.float32, "shape": (2, 3, 6, 6), "sizes": (2, 3, 6, 6),
     }  # fmt: skip
     again.load_state_dict({name: own * 2 for name, own in again.state_dict().items()})
 
@@ -489,6 +489,19 @@ def test_functions_that_torch_lacks_run_natively(tmp_path, node, shape, stored):
     close(called(model, x), ran(proto, x)[0])
     corsac.save(model, tmp_path / "model.safetensors", x)
     close(corsac.load(tmp_path / "model.safetensors", framework="torch")(x), ran(proto, x)[0])
+
+
+def test_free_sizes_have_names():
+    dims = ["batch size", "batch_size", "", 3, "n"]
+    info = onnx.helper.make_tensor_value_info("x", 1, dims)
+    info.type.tensor_type.shape.dim[2].ClearField("value")
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    output = onnx.helper.make_tensor_value_info("y", 1, None)
+    graph = onnx.helper.make_graph([node], "small", [info], [output])
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
+    (x,) = from_onnx(proto, sizes={"n": 7}).graph.find_nodes(op="placeholder")
+    assert x.meta["declared_input"]["shape"] == (None, None, None, 3, 7)
+    assert x.meta["declared_input"]["sizes"] == ("batch_size", "batch_size_", "x_2", 3, 7)
 
 
 def test_sizes_have_to_be_symbols_of_the_model():

@@ -305,7 +305,7 @@ def model_of(
     return helper.make_model(graph, opset_imports=domains, ir_version=10)
 
 
-def of_4_bits(name: str, kind: int, integers: np.ndarray) -> TensorProto:
+def of_few_bits(name: str, kind: int, integers: np.ndarray) -> TensorProto:
     return helper.make_tensor(name, kind, integers.shape, integers.reshape(-1).tolist())
 
 
@@ -345,7 +345,7 @@ def test_blocks_of_integers_of_4_bits(kind, axis):
     shape = (2, 32) if axis == 0 else (64, 1)
     scales = random.random(shape, dtype=np.float32)
     zeros = random.integers(low, low + 16, shape)
-    stored = {"w": of_4_bits("w", kind, weight), "s": scales, "z": of_4_bits("z", kind, zeros)}
+    stored = {"w": of_few_bits("w", kind, weight), "s": scales, "z": of_few_bits("z", kind, zeros)}
     nodes = [
         helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=axis, block_size=32),
         helper.make_node("MatMul", ["x", "d"], ["y"]),
@@ -356,6 +356,26 @@ def test_blocks_of_integers_of_4_bits(kind, axis):
     torch.testing.assert_close(natively(model, x), called(model, x), rtol=1e-4, atol=1e-4)
     kept = [own.dtype for own in model.state_dict().values() if own.dim() == 2 and own.numel() > 64]
     assert kept == [torch.uint8]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT2, TensorProto.UINT2])
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_integers_of_2_bits(kind, is_raw):
+    low = -2 if kind == TensorProto.INT2 else 0
+    weight = np.random.default_rng(0).integers(low, low + 4, (6, 7))
+    tensor = of_few_bits("w", kind, weight)
+    if is_raw:
+        places = (np.append(weight.reshape(-1), [0, 0]).reshape(-1, 4) & 3) << [0, 2, 4, 6]
+        tensor.ClearField("int32_data")
+        tensor.raw_data = places.sum(-1).astype(np.uint8).tobytes()
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"]),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    proto = model_of(nodes, {"x": (1, [3, 6])}, {"w": tensor, "s": np.float32(0.5)}, opset=25)
+    x = torch.randn(3, 6)
+    expected = x @ (torch.from_numpy(weight).float() * 0.5)
+    torch.testing.assert_close(called(from_onnx(proto), x), expected)
 
 
 def test_levels_of_16_bits_and_narrow_types():

@@ -76,6 +76,9 @@ from corsac.fx.proxy import TraceError
 _Tensor = torch.Tensor
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+#: A check of a condition on sizes, and the size of a dimension, in graphs of torch.export.
+_SIZE_CHECK = torch.ops.aten._assert_scalar.default
+_SYM_SIZE = torch.ops.aten.sym_size.int
 
 
 class Recorder(TorchFunctionMode):
@@ -373,6 +376,11 @@ class Recorder(TorchFunctionMode):
             # A function of the program may do anything in each call.
             self.refuse(f"{name_of(func)} is a function of the program for others", Kind.HOST)
             return func(*args, **kwargs)
+        if func is _SIZE_CHECK and args and args[0] is True:
+            # The comparison of sizes is a condition of the recording.
+            return None
+        if func is _SYM_SIZE:
+            func = _Tensor.size
         if func in METADATA:
             return self._type_asked(func, args, kwargs)
         if func in FORM:

@@ -14,7 +14,8 @@ from corsac._capture.capture import graph_for, graph_with_conditions, input_name
 from corsac._capture.exported_program import converted, is_exported, with_plain_inputs
 from corsac._engine.native_graph import CompileError
 from corsac._files.dynamic_shapes import DynamicShapes
-from corsac._files.exported_ranges import take_ranges
+from corsac._files.exported_ranges import take_checked_ranges, take_ranges
+from corsac._files.input_check import InputCheck
 from corsac._files.program_graphs import readable, simplified
 from corsac._files.programs import save_programs, sources
 from corsac._files.promised_sizes import PromisedSizes
@@ -154,6 +155,13 @@ def _program(
         if shapes is not None:
             take_ranges(model, shapes)
         model = model.module()
+    check = InputCheck.of(model)
+    if check is not None:
+        check(model, inputs, {})
+        if shapes is not None:
+            take_checked_ranges(check, shapes)
+        # The file has the types, sizes and ranges of its inputs.
+        model = own_copy(model)
     model, root = readable(model)
     truths: list[Node] = []
     if _core.Recording.unavailable() is None:

@@ -164,6 +164,16 @@ def takes_statistics(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return training is False
 
 
+#: Operators on bits under the names of special methods, which graphs of ``torch.export`` have.
+BITWISE = {
+    getattr(getattr(torch.ops.aten, f"__{name}__"), kind): getattr(
+        getattr(torch.ops.aten, f"bitwise_{name}"), kind
+    )
+    for name in ("and", "or", "xor")
+    for kind in ("Tensor", "Scalar")
+}
+
+
 def target_of(func: Any, name: str) -> tuple[str, Any, bool] | None:
     """Opcode and target for a function, and whether its first two arguments are swapped; None if there is no target."""
     if func in _VIEWS:
@@ -171,11 +181,16 @@ def target_of(func: Any, name: str) -> tuple[str, Any, bool] | None:
     found = _METHODS.get(func)
     if found is not None:
         return "call_function", *found
-    if name.startswith("__"):
+    if _is_special(func, name):
         return None
     if getattr(_Tensor, name, None) is func:
         return "call_method", name, False
-    return "call_function", func, False
+    return "call_function", BITWISE.get(func, func), False
+
+
+def _is_special(func: Any, name: str) -> bool:
+    """Whether a function is a special method of Python; the effects of operators are in their schemas."""
+    return name.startswith("__") and not isinstance(func, torch._ops.OpOverload)
 
 
 def reads_values(func: Any) -> bool:
@@ -219,7 +234,7 @@ def only_checks_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def changes_more(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function may change something besides the writes of its operators."""
     name = getattr(func, "__name__", "")
-    if name.startswith("__"):
+    if _is_special(func, name):
         return func not in _METHODS and name not in _READERS
     return name in REFUSED or (name in NORMS and not takes_statistics(func, args, kwargs))
 

@@ -26,8 +26,8 @@ DIFFERENT, FAILED, INTERRUPTED = 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program with ``arguments`` (the command line's by default); return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if _is_about_onnx(words):
-        return _run_onnx(words)
+    if _is_about_a_converted_file(words):
+        return _run_converted(words)
     if _is_about_a_file(words):
         sys.stdout.flush()
         return _core.run_program(["corsac", *words])
@@ -69,12 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _is_about_onnx(words: Sequence[str]) -> bool:
-    """Whether the command runs an ONNX model."""
-    return words[:1] in (["run"], ["bench"]) and any(word.endswith(".onnx") for word in words)
+def _is_about_a_converted_file(words: Sequence[str]) -> bool:
+    """Whether the command runs an ONNX model or a program of ``torch.export``."""
+    is_converted = any(word.endswith((".onnx", ".pt2")) for word in words)
+    return words[:1] in (["run"], ["bench"]) and is_converted
 
 
-def _run_onnx(words: Sequence[str]) -> int:
+def _run_converted(words: Sequence[str]) -> int:
     from corsac.cli.convert import run_model
 
     try:

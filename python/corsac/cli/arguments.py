@@ -371,17 +371,21 @@ def lower(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
-def save(parser: argparse.ArgumentParser) -> None:
-    _model(parser)
-    _input(parser)
+def _dynamic(parser: argparse.ArgumentParser, named: str) -> None:
     parser.add_argument(
         "--dynamic",
         action="append",
         default=[],
         metavar="NAME=N..M",
-        help="a size that may differ between calls, named in --input, with its range: --input batch,3,224,224 "
+        help=f"a size that may differ between calls, {named}, with its range: --input batch,3,224,224 "
         "--dynamic batch=1..64; without a range the one that the model takes is found; once per name",
     )
+
+
+def save(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    _dynamic(parser, "named in --input")
     parser.add_argument(
         "--generate",
         action="store_true",
@@ -405,9 +409,10 @@ def save(parser: argparse.ArgumentParser) -> None:
 
 
 def convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the model: *.onnx")
+    parser.add_argument("model", metavar="MODEL", help="the model: *.onnx or *.pt2")
     parser.add_argument("out", metavar="OUT", help="the file: *.safetensors")
     _input(parser)
+    _dynamic(parser, "named in --input or in the model")
     _json(parser)
 
 

@@ -221,14 +221,17 @@ examples:
     ),
     Command(
         "convert",
-        "write an ONNX model to a file that runs without Python",
+        "write an ONNX model or a program of torch.export to a file that runs without Python",
         """\
-Read an ONNX model and write it, with its weights, to a file that `corsac run` runs. Inputs whose sizes the
-model leaves open need --input.
+Read an ONNX model, or a program that torch.export.save wrote, and write it with its weights to a file that
+`corsac run` runs. Nothing in these files is executed as code. Sizes that the model leaves open remain so, unless
+--input gives numbers.
 """,
         """\
 examples:
   corsac convert resnet50.onnx resnet50.safetensors --input 1,3,224,224
+  corsac convert bert.onnx bert.safetensors --dynamic batch=1..64 --dynamic sequence=1..512
+  corsac convert bert.pt2 bert.safetensors
   corsac run resnet50.onnx --input image.npy --output scores.npy
 """,
         arguments.convert,

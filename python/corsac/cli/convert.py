@@ -1,10 +1,10 @@
-"""``corsac convert``, and ``corsac run`` of ONNX models."""
+"""``corsac convert``, and ``corsac run`` of models in other formats."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,35 @@ from corsac.cli.failure import Failure, check_file, file_error, first_line
 from corsac.cli.inputs import given_inputs
 from corsac.cli.progress import working
 from corsac.cli.save import report
+from corsac.cli.sizes import declared_sizes, sized_inputs
 
 _WHY = "converting"
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Read an ONNX model and write a file that runs without Python."""
+    """Read a model and write a file that runs without Python."""
     check_file(options.out, (".safetensors",))
-    if Path(options.model).suffix != ".onnx":
-        raise Failure(f"{options.model}: expected a file *.onnx; corsac save writes other models")
+    if Path(options.model).suffix not in (".onnx", ".pt2"):
+        raise Failure(
+            f"{options.model}: expected a file *.onnx or *.pt2; corsac save writes other models"
+        )
     module = read(options.model)
-    inputs = given_inputs(options.input, module, _WHY)
-    _write(module, options.out, inputs)
+    texts, dynamic = options.input, options.dynamic
+    if not texts:
+        texts, dynamic = declared_sizes(module, dynamic)
+    texts, shapes = sized_inputs(texts, dynamic)
+    inputs = given_inputs(texts, module, _WHY)
+    _write(module, options.out, inputs, shapes)
     report(options.out, inputs, as_json=options.json)
     return True
 
 
 def read(path: str) -> fx.GraphModule:
-    """The graph of an ONNX model."""
+    """The graph of an ONNX model, or of a program of ``torch.export``."""
     try:
         with working(f"reading {path}"):
+            if path.endswith(".pt2"):
+                return corsac.from_pt2(path, plain_inputs=True)
             return corsac.from_onnx(path)
     except OSError as error:
         raise Failure(f"{path}: {file_error(error)}") from error
@@ -41,18 +50,23 @@ def read(path: str) -> fx.GraphModule:
         raise Failure(f"{path}: {first_line(error, 1500)}") from error
 
 
-def _write(module: fx.GraphModule, out: str, inputs: tuple[Any, ...]) -> None:
+def _write(
+    module: fx.GraphModule,
+    out: str,
+    inputs: tuple[Any, ...],
+    shapes: Mapping[int, Mapping[int, Any]] | None = None,
+) -> None:
     try:
         with working("saving"):
-            corsac.save(module, out, inputs)
+            corsac.save(module, out, inputs, dynamic_shapes=shapes or None)
     except Exception as error:
         # The model is run, and may raise any exception.
         raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
 
 
 def run_model(words: Sequence[str]) -> int:
-    """``corsac run`` or ``corsac bench`` of an ONNX model: of a file that is made of it for this call."""
-    at = next(at for at, word in enumerate(words) if word.endswith(".onnx"))
+    """``corsac run`` or ``corsac bench`` of a model in another format: of a file that is made of it for this call."""
+    at = next(at for at, word in enumerate(words) if word.endswith((".onnx", ".pt2")))
     module = read(words[at])
     inputs = _inputs_of_arrays(words, module) or given_inputs([], module, "running it")
     with tempfile.TemporaryDirectory() as folder:

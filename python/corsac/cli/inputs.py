@@ -111,11 +111,12 @@ def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[Any, 
 
 
 def declared_inputs(module: GraphModule) -> list[Input]:
-    """Inputs whose shapes a configuration or a model file declares, up to the first undeclared one."""
+    """Inputs whose shapes a configuration or a file declares, up to the first undeclared one."""
     inputs = []
     for node in module.graph.find_nodes(op="placeholder"):
         declared = node.meta.get("declared_input")
-        if declared is None:
+        if declared is None or ("sizes" in declared and None in declared["shape"]):
+            # Any size will not do for a graph that was read from another format.
             break
         sizes = tuple(ANY if size is None else size for size in declared["shape"])
         inputs.append(Input(sizes, declared["dtype"]))

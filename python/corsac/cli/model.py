@@ -21,15 +21,11 @@ from corsac.cli.failure import Failure, first_line, kind
 from corsac.cli.weights import SUFFIXES as WEIGHTS
 
 #: Suffixes of model files that corsac reads or writes.
-FILES = (".safetensors", ".onnx", ".toml", ".json", ".graph", ".txt")
+FILES = (".safetensors", ".onnx", ".pt2", ".toml", ".json", ".graph", ".txt")
 #: Suffixes of model files of other programs.
-FOREIGN = (*WEIGHTS, ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
+FOREIGN = (*WEIGHTS, ".yaml", ".yml", ".tflite", ".gguf", ".h5")
 #: Advice for files that hold no model, by suffix.
-_HINTS = {
-    **dict.fromkeys(WEIGHTS, "; --weights reads weights"),
-    ".pt2": "; such a file may run code when it is read: name a function of yours, file.py:callable, that "
-    "returns torch.export.load(FILE)",
-}
+_HINTS = dict.fromkeys(WEIGHTS, "; --weights reads weights")
 
 
 def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
@@ -50,7 +46,7 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     suffix = Path(reference).suffix
     if not colon and (Path(reference).is_file() or suffix.lower() in FOREIGN):
         raise Failure(
-            f"{reference}: expected a file *.py, *.safetensors, *.onnx, *.toml, *.json, *.graph or *.txt, "
+            f"{reference}: expected a file *.py, *.safetensors, *.onnx, *.pt2, *.toml, *.json, *.graph or *.txt, "
             f"not *{suffix}{_HINTS.get(suffix.lower(), '')}"
         )
     if not colon or not place or not attribute:

@@ -12,6 +12,7 @@ import torch
 from corsac._files.dynamic_shapes import Size
 from corsac.cli.failure import Failure
 from corsac.cli.inputs import EXPRESSION_SIGNS
+from corsac.fx import GraphModule
 
 _RANGE = re.compile(r"([^\W\d]\w*)(?:=(\d+)\.\.(\d+)?)?")
 
@@ -84,6 +85,33 @@ def sized_inputs(
                 f"--dynamic {name}: no --input has this size, as in --input {name},3,224,224"
             )
     return numbered, shapes
+
+
+def declared_sizes(module: GraphModule, named: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The inputs of a module that was read from a file as texts of ``--input``, and ``--dynamic`` for the sizes that
+    the file leaves open; ``named`` has those of the command line."""
+    texts, ranges = [], list(named)
+    known = {NamedSize.parse(text).name for text in named}
+    for node in module.graph.find_nodes(op="placeholder"):
+        declared = node.meta.get("declared_input")
+        if declared is None:
+            raise Failure(f"the input {node.target} is no tensor: give --input for the others")
+        sizes = []
+        for own in declared["sizes"]:
+            size = Size.parse(own) if isinstance(own, str) else None
+            least, most = (1, None) if size is None else _range(size, declared)
+            sizes.append(str(own) if size is None or least != most else str(size.at(least)))
+            if size is not None and least != most and size.symbol not in known:
+                known.add(size.symbol)
+                has_range = size.symbol in declared.get("ranges", {})
+                ranges.append(f"{size.symbol}={least}..{most or ''}" if has_range else size.symbol)
+        texts.append(f"{','.join(sizes)}:{str(declared['dtype']).removeprefix('torch.')}")
+    return texts, ranges
+
+
+def _range(size: Size, declared: Mapping[str, Any]) -> tuple[int, int | None]:
+    least, most = declared.get("ranges", {}).get(size.symbol, (1, None))
+    return max(least, 1), most
 
 
 def _at(size: Size, examples: Mapping[str, int], text: str) -> int:

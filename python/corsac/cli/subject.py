@@ -109,7 +109,7 @@ def captured(reference: str, options: argparse.Namespace, *, one_way: bool = Fal
             sizes = tuple(size if isinstance(size, int) else None for size in shape)
             node.meta["declared_input"] = {"dtype": getattr(torch, dtype), "shape": sizes}
         return Subject(reference, module.graph, module)
-    if path.suffix == ".onnx":
+    if path.suffix in (".onnx", ".pt2"):
         from corsac.cli.convert import read
 
         module = read(reference)
@@ -141,7 +141,7 @@ def graph_of(
 
 def _is_whole(path: Path) -> bool:
     """Whether a file contains its weights, or is the text of a graph, without modules."""
-    return path.suffix in (".safetensors", ".onnx", ".txt") or (
+    return path.suffix in (".safetensors", ".onnx", ".pt2", ".txt") or (
         path.suffix == ".graph" and path.is_file() and _is_graph_text(path)
     )
 

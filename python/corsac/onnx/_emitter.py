@@ -339,12 +339,14 @@ class Emitter:
         return [int(own) for own in known]
 
     def operand(self, value: Value, other: Value) -> Any:
-        """The second operand of an elementwise operator: a number, if that is the same."""
-        if value.constant is None or value.constant.numel() != 1 or value.rank > other.rank:
+        """The second operand of an elementwise operator: a number or size, if that is the same."""
+        if value.numel != 1 or value.rank > other.rank:
             return value
         if value.dtype != other.dtype or value.dtype not in _NUMBERS or not other.rank:
             return value
-        return value.constant.item()
+        if value.is_dynamic and value.elements is not None:
+            return value.elements.reshape(-1)[0]
+        return value if value.constant is None else value.constant.item()
 
 
 def _sample(leaf: Any, at: int) -> Any:

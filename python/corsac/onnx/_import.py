@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,7 @@ from corsac.fx.graph_module import GraphModule
 from corsac.onnx._emitter import Emitter, Weights, identifier
 from corsac.onnx._export import require_onnx
 from corsac.onnx._model_reader import (
-    INT4,
-    UINT4,
+    FEW_BITS,
     OnnxImportError,
     dtype_of,
     read_model,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 # Operators of a model, those of its functions each time they are called.
 _MOST_OPERATORS = 200_000
 _DEEPEST = 64
+# Tensors of a sequence that is an input.
+_LONGEST = 4096
 # Sample sizes of dimensions that are not fixed. The first set whose sizes the model accepts is used.
 _SAMPLES = (
     ((7, 11, 13, 17, 19, 23, 29, 31), (37, 41, 43, 47, 53, 59, 61, 67)),
@@ -52,6 +54,7 @@ def from_onnx(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
     sizes: Mapping[str, int] | None = None,
+    lengths: Mapping[str, int] | None = None,
 ) -> GraphModule:
     """Read an ONNX model as a graph of PyTorch's functions.
 
@@ -63,6 +66,7 @@ def from_onnx(
     Args:
         model: a path, the bytes of a model, or a message.
         sizes: numbers for symbols in the shapes of the inputs, such as ``{"batch": 1}``; others are free.
+        lengths: for each input that is a sequence of tensors, its length. The graph takes it as a list.
 
     Raises:
         OnnxImportError: (a ``ValueError``) the model is damaged, or an operator cannot be read; the message names it.
@@ -74,7 +78,7 @@ def from_onnx(
     require_onnx()
     assert readers and _operators
     proto, folder = read_model(model)
-    whole = _Model(proto, folder, dict(sizes or {}))
+    whole = _Model(proto, folder, dict(sizes or {}), dict(lengths or {}))
     errors: list[OnnxImportError] = []
     free = whole.has_free_sizes()
     # Sizes may depend on elements where those of the inputs are fixed.
@@ -95,8 +99,10 @@ class TooLarge(OnnxImportError):
 class _Model:
     """A model, with what is needed to read its graph."""
 
-    def __init__(self, proto: Any, folder: Path | None, sizes: dict[str, int]) -> None:
-        self.proto, self.folder, self.sizes = proto, folder, sizes
+    def __init__(
+        self, proto: Any, folder: Path | None, sizes: dict[str, int], lengths: dict[str, int]
+    ) -> None:
+        self.proto, self.folder, self.sizes, self.lengths = proto, folder, sizes, lengths
         self.versions = {_domain(own.domain): own.version for own in proto.opset_import}
         self.functions = {
             (_domain(own.domain), own.name, getattr(own, "overload", "")): own
@@ -105,11 +111,13 @@ class _Model:
         # By the identity of a message, which is kept so that no other one gets it.
         self._tensors: dict[int, tuple[Any, torch.Tensor]] = {}
         self._types: dict[str, Any] | None = None
-        unknown = set(sizes) - {
-            dim.dim_param for own in self.inputs() for dim in own.type.tensor_type.shape.dim
-        }
+        unknown = set(sizes) - {dim.dim_param for dim in self._dims()}
         if unknown:
             raise OnnxImportError(f"sizes: no input has a dimension {', '.join(sorted(unknown))}")
+        sequences = {own.name for own in self.inputs() if own.type.HasField("sequence_type")}
+        unknown = set(lengths) - sequences
+        if unknown:
+            raise OnnxImportError(f"lengths: {', '.join(sorted(unknown))} is no sequence")
 
     def inputs(self) -> list[Any]:
         """Inputs of the graph that are no initialisers."""
@@ -118,10 +126,16 @@ class _Model:
         return [own for own in graph.input if own.name not in stored]
 
     def has_free_sizes(self) -> bool:
-        dims = [dim for own in self.inputs() for dim in own.type.tensor_type.shape.dim]
         return any(
-            not dim.HasField("dim_value") and dim.dim_param not in self.sizes for dim in dims
+            not dim.HasField("dim_value") and dim.dim_param not in self.sizes
+            for dim in self._dims()
         )
+
+    def _dims(self) -> Iterator[Any]:
+        """Dimensions of the inputs, and of the elements of sequences."""
+        for own in self.inputs():
+            yield from own.type.tensor_type.shape.dim
+            yield from own.type.sequence_type.elem_type.tensor_type.shape.dim
 
     def tensor(self, proto: Any) -> torch.Tensor:
         """The tensor in a message; the same one each time."""
@@ -197,7 +211,9 @@ class Reading:
         self.emitter.declared = self._declared
         self.emitter.reading = self
         self.values: dict[str, Any] = {}
-        self.symbols: dict[str, int] = {}
+        self.symbols: dict[Hashable, int] = {}
+        # Free sizes by their names as identifiers.
+        self.names: dict[str, Hashable] = {}
         self.versions = model.versions
         self.depth = 0
         self.translated = 0
@@ -214,20 +230,57 @@ class Reading:
     def give(self, info: Any) -> None:
         """Make a placeholder for an input of the graph."""
         try:
+            if info.type.HasField("sequence_type"):
+                self.values[info.name] = self._sequence(info)
+                return
             samples = self.sampled(info.type)
         except Unsupported as error:
             raise OnnxImportError(f"input {info.name!r}: {error}") from error
         name = identifier(info.name)
         node = self.emitter.graph.placeholder(name)
         value = Value(info.name, samples, node)
-        if None not in value.shape:
-            node.meta["declared_input"] = {"dtype": value.dtype, "shape": tuple(value.shape)}
-        if info.type.tensor_type.elem_type in (UINT4, INT4):
-            value.facts["bits"] = 4
+        node.meta["declared_input"] = {
+            "dtype": value.dtype,
+            "shape": value.shape,
+            "sizes": self._declared_sizes(name, info.type.tensor_type, value),
+        }
+        if info.type.tensor_type.elem_type in FEW_BITS:
+            value.facts["bits"] = FEW_BITS[info.type.tensor_type.elem_type]
         self.values[info.name] = value
 
-    def sampled(self, type_: Any) -> tuple[torch.Tensor, ...]:
-        """Tensors of a type, one for each set of sample sizes."""
+    def _declared_sizes(self, name: str, type_: Any, value: Value) -> tuple[int | str, ...]:
+        """The sizes of an input, with names for those that are free."""
+        sizes: list[int | str] = []
+        for dim, (size, own) in enumerate(zip(value.shape, type_.shape.dim, strict=True)):
+            key = own.dim_param or (name, dim)
+            written = identifier(own.dim_param) if own.dim_param else f"{name}_{dim}"
+            while size is None and self.names.setdefault(written, key) != key:
+                written += "_"
+            sizes.append(written if size is None else size)
+        return tuple(sizes)
+
+    def _sequence(self, info: Any) -> Sequence:
+        """Make a placeholder for a list of tensors."""
+        length = self.model.lengths.get(info.name)
+        if length is None:
+            raise Unsupported("it is a sequence: give its length in lengths")
+        if not 0 <= length <= _LONGEST:
+            raise Unsupported(f"a sequence of length {length}, expected 0 to {_LONGEST}")
+        graph = self.emitter.graph
+        node = graph.placeholder(identifier(info.name))
+        type_ = info.type.sequence_type.elem_type
+        # Tensors of a sequence may differ in sizes that have one name in its type.
+        return Sequence(
+            Value(
+                f"{info.name}_{at}",
+                self.sampled(type_, f"{at}: "),
+                graph.call_function(operator.getitem, (node, at)),
+            )
+            for at in range(length)
+        )
+
+    def sampled(self, type_: Any, scope: str = "") -> tuple[torch.Tensor, ...]:
+        """Tensors of a type, one for each set of sample sizes; ``scope`` is put before the names of free sizes."""
         kind = type_.WhichOneof("value")
         if kind != "tensor_type":
             raise Unsupported(f"it is no tensor but a {str(kind).removesuffix('_type')}")
@@ -237,20 +290,21 @@ class Reading:
             raise Unsupported("its rank is not known")
         shapes: list[list[int]] = [[] for _ in self.samples]
         for dim in tensor.shape.dim:
-            for at, size in enumerate(self._sample_sizes(dim)):
+            for at, size in enumerate(self._sample_sizes(dim, scope)):
                 shapes[at].append(size)
         return tuple(torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
 
-    def _sample_sizes(self, dim: Any) -> list[int]:
+    def _sample_sizes(self, dim: Any, scope: str) -> list[int]:
         if dim.HasField("dim_value"):
             if dim.dim_value < 0:
                 raise Unsupported(f"a size of {dim.dim_value}")
             return [dim.dim_value] * len(self.samples)
         if dim.dim_param in self.model.sizes:
             return [self.model.sizes[dim.dim_param]] * len(self.samples)
-        return self._free_sizes(dim.dim_param or f"?{len(self.symbols)}")
+        # Names that are no UTF-8 are bytes.
+        return self._free_sizes((scope, dim.dim_param or len(self.symbols)))
 
-    def _free_sizes(self, name: str) -> list[int]:
+    def _free_sizes(self, name: Hashable) -> list[int]:
         at = self.symbols.setdefault(name, len(self.symbols))
         if len(self.samples) == 1:
             raise Unsupported("a size that depends on elements")
@@ -266,7 +320,7 @@ class Reading:
         """A type of which only the rank is known."""
         shapes: list[list[int]] = [[] for _ in self.samples]
         for _ in range(rank):
-            for at, size in enumerate(self._free_sizes(f"?{len(self.symbols)}")):
+            for at, size in enumerate(self._free_sizes(len(self.symbols))):
                 shapes[at].append(size)
         return tuple(torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
 
@@ -468,8 +522,8 @@ class _Stored:
         except Unsupported as error:
             raise Unsupported(f"the initialiser {proto.name!r} has {error}") from error
         made = self.reading.emitter.constant(tensor, proto.name)
-        if proto.data_type in (UINT4, INT4):
-            made.facts["bits"] = 4
+        if proto.data_type in FEW_BITS:
+            made.facts["bits"] = FEW_BITS[proto.data_type]
         return made
 
 
@@ -529,6 +583,9 @@ def _body_of(schema: Any, node: Any, inputs: list[Any], version: int) -> Any:
     types = []
     numbers = _numbers()
     for value in inputs:
+        if isinstance(value, Sequence):
+            # ONNX reads the type of a tensor without a check.
+            raise Unsupported("a sequence where a tensor is expected")
         if isinstance(value, Value):
             info = onnx.helper.make_tensor_type_proto(numbers[value.dtype], value.shape)
         else:
@@ -556,7 +613,7 @@ def _function(data: Any) -> Any:
 def _numbers() -> dict[torch.dtype, int]:
     from corsac.onnx._model_reader import _DTYPES
 
-    return {dtype: number for number, dtype in _DTYPES.items() if number not in (UINT4, INT4)}
+    return {dtype: number for number, dtype in _DTYPES.items() if number not in FEW_BITS}
 
 
 def described(node: Any) -> str:

@@ -19,9 +19,10 @@ _DTYPES |= {
     4: torch.uint16, 12: torch.uint32, 13: torch.uint64, 14: torch.complex64, 15: torch.complex128,
     17: torch.float8_e4m3fn, 18: torch.float8_e4m3fnuz, 19: torch.float8_e5m2,
     20: torch.float8_e5m2fnuz, 21: torch.uint8, 22: torch.int8, 24: torch.float8_e8m0fnu,
+    25: torch.uint8, 26: torch.int8,
 }  # fmt: skip
-#: Numbers of ONNX for integers of 4 bits, of which a byte holds two, the first in the lower bits.
-UINT4, INT4 = 21, 22
+#: Bits of integers of which a byte holds several, the first in the lowest bits, by their numbers of ONNX.
+FEW_BITS = {21: 4, 22: 4, 25: 2, 26: 2}
 _FIELDS = {
     1: "float_data",
     11: "double_data",
@@ -36,7 +37,7 @@ class OnnxImportError(ValueError):
 
 
 def dtype_of(number: int) -> torch.dtype:
-    """The dtype with this number in ONNX; integers of 4 bits are stored with 8."""
+    """The dtype with this number in ONNX; integers of fewer than 8 bits are stored with 8."""
     if number not in _DTYPES:
         import onnx
 
@@ -86,8 +87,8 @@ def tensor_of(proto: Any, folder: Path | None) -> torch.Tensor:
     if any(size < 0 for size in dims):
         raise Unsupported(f"a tensor of shape {list(dims)}")
     count = math.prod(dims)
-    is_small = proto.data_type in (UINT4, INT4)
-    size_bytes = (count + 1) // 2 if is_small else count * dtype.itemsize
+    bits = FEW_BITS.get(proto.data_type)
+    size_bytes = count * dtype.itemsize if bits is None else -(-count * bits // 8)
     if proto.data_location == 1:
         data = _external(proto, folder, size_bytes)
     elif proto.HasField("raw_data"):
@@ -102,8 +103,8 @@ def tensor_of(proto: Any, folder: Path | None) -> torch.Tensor:
         return torch.empty(dims, dtype=dtype)
     # A copy: torch warns about memory that it may not write to.
     flat = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    if is_small:
-        return _nibbles(flat, proto.data_type)[:count].reshape(dims).clone()
+    if bits is not None:
+        return _integers(flat, bits, dtype)[:count].reshape(dims).clone()
     return flat.view(dtype).reshape(dims)
 
 
@@ -113,15 +114,15 @@ def _listed(proto: Any, dtype: torch.dtype, dims: tuple[int, ...], count: int) -
     if dtype.is_complex:
         field = "float_data" if dtype == torch.complex64 else "double_data"
     values = getattr(proto, field)
-    is_small = proto.data_type in (UINT4, INT4)
-    expected = (count + 1) // 2 if is_small else count * (2 if dtype.is_complex else 1)
+    bits = FEW_BITS.get(proto.data_type)
+    expected = count * (2 if dtype.is_complex else 1) if bits is None else -(-count * bits // 8)
     if len(values) != expected:
         raise Unsupported(
             f"{len(values)} elements for a tensor of shape {list(dims)}, expected {expected}"
         )
-    if is_small:
+    if bits is not None:
         flat = torch.from_numpy(np.asarray(values, dtype=np.int64).astype(np.uint8))
-        return _nibbles(flat, proto.data_type)[:count].reshape(dims).clone()
+        return _integers(flat, bits, dtype)[:count].reshape(dims).clone()
     if dtype.is_complex:
         real = torch.float32 if dtype == torch.complex64 else torch.float64
         return torch.view_as_complex(torch.tensor(values, dtype=real).reshape(*dims, 2))
@@ -133,12 +134,18 @@ def _listed(proto: Any, dtype: torch.dtype, dims: tuple[int, ...], count: int) -
     return torch.tensor(list(values), dtype=dtype).reshape(dims)
 
 
-def _nibbles(packed: torch.Tensor, number: int) -> torch.Tensor:
-    low, high = packed & 15, packed >> 4
-    flat = torch.stack((low, high), dim=-1).reshape(-1)
-    if number == UINT4:
+def unpacked(data: torch.Tensor, bits: int) -> torch.Tensor:
+    """Integers of a few bits in bytes, the first in the lowest."""
+    parts = [(data >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
+    return torch.stack(parts, -1).flatten(-2)
+
+
+def _integers(packed: torch.Tensor, bits: int, dtype: torch.dtype) -> torch.Tensor:
+    flat = unpacked(packed, bits)
+    if dtype == torch.uint8:
         return flat
-    return ((flat ^ 8).to(torch.int8)) - 8
+    sign = 2 ** (bits - 1)
+    return ((flat ^ sign).to(torch.int8)) - sign
 
 
 def _external(proto: Any, folder: Path | None, size_bytes: int) -> bytes:

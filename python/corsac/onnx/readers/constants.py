@@ -8,7 +8,7 @@ import torch
 
 from corsac.onnx import functions
 from corsac.onnx._emitter import Emitter
-from corsac.onnx._model_reader import INT4, UINT4, dtype_of
+from corsac.onnx._model_reader import FEW_BITS, dtype_of
 from corsac.onnx._registry import reads
 from corsac.onnx._types import Unsupported
 from corsac.onnx._values import Size, Value
@@ -29,8 +29,8 @@ def constant(
 ) -> Value:
     if value is not None:
         made = g.literal(g.reading.model.tensor(value))
-        if value.data_type in (INT4, UINT4):
-            made.facts["bits"] = 4
+        if value.data_type in FEW_BITS:
+            made.facts["bits"] = FEW_BITS[value.data_type]
         return made
     for given, dtype in (
         (value_float, torch.float32), (value_floats, torch.float32),

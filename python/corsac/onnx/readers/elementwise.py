@@ -14,11 +14,12 @@ import torch
 
 from corsac.onnx import functions
 from corsac.onnx._emitter import Emitter
-from corsac.onnx._model_reader import INT4, UINT4, dtype_of
+from corsac.onnx._model_reader import FEW_BITS, dtype_of
 from corsac.onnx._registry import reads, reads_sizes
 from corsac.onnx._spellings import BITS, COMPARISONS, FLOAT_FUNCTIONS, FUNCTIONS, LOGIC
 from corsac.onnx._types import Unsupported
 from corsac.onnx._values import Size, Value, is_whole
+from corsac.onnx.powers_of_two import to_powers_of_two
 
 
 def like(g: Emitter, result: Value, dtype: torch.dtype) -> Value:
@@ -251,10 +252,10 @@ def identity(g: Emitter, input: Any, *ignored: Any, ratio: float = 0.5, seed: in
 @reads("Cast", since=6)
 def cast(g: Emitter, input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
     dtype = dtype_of(to)
-    if to in (INT4, UINT4):
-        return _of_4_bits(g, input, dtype)
+    if to in FEW_BITS:
+        return _of_few_bits(g, input, dtype, FEW_BITS[to])
     if dtype.itemsize == 1 and dtype.is_floating_point:
-        return of_8_bits(g, input, dtype, bool(saturate))
+        return of_8_bits(g, input, dtype, bool(saturate), round_mode)
     if "product" in input.facts:
         # Of integers, which is multiplied by its scales later.
         result = like(g, input, dtype)
@@ -267,28 +268,31 @@ def cast(g: Emitter, input: Value, *, to: int, saturate: int = 1, round_mode: st
 def cast_like(
     g: Emitter, input: Value, target: Value, *, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
-    if target.facts.get("bits") == 4:
-        return _of_4_bits(g, input, target.dtype)
+    if "bits" in target.facts:
+        return _of_few_bits(g, input, target.dtype, target.facts["bits"])
     if target.dtype.itemsize == 1 and target.dtype.is_floating_point:
-        return of_8_bits(g, input, target.dtype, bool(saturate))
+        return of_8_bits(g, input, target.dtype, bool(saturate), round_mode)
     return like(g, input, target.dtype)
 
 
-def _of_4_bits(g: Emitter, input: Value, dtype: torch.dtype) -> Value:
-    """Integers of 4 bits, which are stored with 8."""
-    low = g.call(torch.bitwise_and, like(g, input, torch.int32), 15)
+def _of_few_bits(g: Emitter, input: Value, dtype: torch.dtype, bits: int) -> Value:
+    """Integers of ``bits`` bits, which are stored with 8."""
+    low = g.call(torch.bitwise_and, like(g, input, torch.int32), 2**bits - 1)
     if dtype == torch.int8:
-        low = g.call(torch.sub, g.call(torch.bitwise_xor, low, 8), 8)
+        sign = 2 ** (bits - 1)
+        low = g.call(torch.sub, g.call(torch.bitwise_xor, low, sign), sign)
     result = like(g, low, dtype)
-    result.facts["bits"] = 4
+    result.facts["bits"] = bits
     return result
 
 
-def of_8_bits(g: Emitter, input: Value, dtype: torch.dtype, saturate: bool) -> Value:
+def of_8_bits(
+    g: Emitter, input: Value, dtype: torch.dtype, saturate: bool, round_mode: str = "up"
+) -> Value:
     """Floating-point numbers of 8 bits; those that are too large are the largest ones if ``saturate``."""
-    largest = torch.finfo(dtype).max
     if dtype == torch.float8_e8m0fnu:
-        return like(g, input, dtype)
+        return g.call(to_powers_of_two, input, round_mode, saturate)
+    largest = torch.finfo(dtype).max
     if not saturate and dtype == torch.float8_e4m3fn:
         # There is no infinity: what would be rounded to more than the largest number is NaN.
         wide = like(g, input, torch.float32)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from corsac.onnx._emitter import Emitter
-from corsac.onnx._model_reader import INT4, UINT4, dtype_of
+from corsac.onnx._model_reader import FEW_BITS, dtype_of, unpacked
 from corsac.onnx._registry import MICROSOFT, reads
 from corsac.onnx._types import Unsupported, name_of
 from corsac.onnx._values import Value, is_whole
@@ -55,8 +55,9 @@ def _corsac() -> Any:
 
 
 def _bounds(dtype: torch.dtype, bits: int | None) -> tuple[int, int]:
-    if bits == 4:
-        return (0, 15) if dtype == torch.uint8 else (-8, 7)
+    if bits is not None:
+        half = 2 ** (bits - 1)
+        return (0, 2 * half - 1) if dtype == torch.uint8 else (-half, half - 1)
     if dtype not in _INTEGERS:
         raise Unsupported(f"levels of {name_of(dtype)}")
     limits = torch.iinfo(dtype)
@@ -86,7 +87,7 @@ def quantize_linear(
 ) -> Value:
     """Levels of numbers."""
     if output_dtype:
-        dtype, bits = dtype_of(output_dtype), 4 if output_dtype in (INT4, UINT4) else None
+        dtype, bits = dtype_of(output_dtype), FEW_BITS.get(output_dtype)
     elif zero_point is None:
         dtype, bits = torch.uint8, None
     else:
@@ -659,7 +660,7 @@ def weight_of_blocks(
         levels = g.kept(_corsac().unpack_int4, packed)
     else:
         whole = (
-            (data ^ 0x80).view(torch.int8) if bits == 8 else (_unpacked(data, 2) - 2).to(torch.int8)
+            (data ^ 0x80).view(torch.int8) if bits == 8 else (unpacked(data, 2) - 2).to(torch.int8)
         )
         levels = g.constant(whole, weight.name, role="buffer")
     matrix = g.kept(
@@ -679,16 +680,10 @@ def _zeros_of_blocks(
     half = 2 ** (bits - 1)
     found = zero_points.constant
     if found.dtype == torch.uint8 and bits < 8:
-        found = _unpacked(found.reshape(rows, -1), bits)[:, :blocks]
+        found = unpacked(found.reshape(rows, -1), bits)[:, :blocks]
     shifted = found.reshape(rows, blocks).to(_FLOAT) - half
     if not bool(shifted.any()):
         return None
     whole = shifted.to(torch.int32)
     dtype = torch.int32 if torch.equal(whole.to(_FLOAT), shifted) else _FLOAT
     return g.constant(shifted.to(dtype), zero_points.name, role="buffer")
-
-
-def _unpacked(data: torch.Tensor, bits: int) -> torch.Tensor:
-    """Integers of a few bits in bytes, the first in the lowest."""
-    parts = [(data >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
-    return torch.stack(parts, -1).flatten(-2).to(torch.int16)

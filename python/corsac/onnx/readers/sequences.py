@@ -1,4 +1,4 @@
-"""Sequences whose lengths are known."""
+"""Sequences whose lengths are known, and optional values that are known to be there or not."""
 
 from __future__ import annotations
 
@@ -67,3 +67,34 @@ def split_to_sequence(
         return Sequence(parts if keepdims else [g.call(torch.squeeze, own, axis) for own in parts])
     sizes = g.fixed(split, "lengths of parts") or []
     return Sequence(g.call(torch.split, input, sizes if split.rank else sizes[0], axis))
+
+
+@reads("SequenceMap", since=17)
+def sequence_map(g: Emitter, sequence: Any, *others: Any, body: Any) -> Any:
+    if not isinstance(sequence, Sequence):
+        raise Unsupported("its first input is no sequence")
+    outputs = g.outputs
+    results: list[tuple[Value, ...]] = []
+    for at in range(len(sequence)):
+        # Tensors among the inputs are the same for all parts.
+        given = [own[at] if isinstance(own, Sequence) else own for own in (sequence, *others)]
+        results.append(g.reading.inline_graph(body, given))
+    g.outputs = outputs
+    return tuple(Sequence(own[at] for own in results) for at in range(len(body.output)))
+
+
+@reads("Optional", since=15)
+def optional(g: Emitter, value: Any = None, *, type: Any = None) -> Any:
+    if value is None:
+        raise Unsupported("an optional value without an element")
+    return value
+
+
+@reads("OptionalHasElement", since=15)
+def optional_has_element(g: Emitter, value: Any = None) -> Value:
+    return g.literal(value is not None, torch.bool)
+
+
+@reads("OptionalGetElement", since=15)
+def optional_get_element(g: Emitter, value: Any) -> Any:
+    return value
