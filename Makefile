@@ -17,7 +17,7 @@ export PYO3_PYTHON := $(abspath $(PY))
 export PYTHON
 
 RUST_SOURCES := crates Cargo.toml Cargo.lock pyproject.toml
-PYTHON_FOLDERS := $(wildcard python tests benches examples scripts)
+PYTHON_FOLDERS := $(wildcard python tests benches examples scripts docs/tutorials)
 # The crates that are tested without an interpreter.
 WORKSPACE := --workspace --exclude corsac-python
 
@@ -176,6 +176,33 @@ capi: require ## build the C libraries target/release/libcorsac.so and libcorsac
 install-capi: capi ## install them with header, pkg-config and CMake files in PREFIX (/usr/local)
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' \
 	    scripts/install_capi.sh "$${CARGO_TARGET_DIR:-target}"/release
+
+# -- the documentation site ---------------------------------------------------------------------
+
+DOCS := target/docs-venv
+TUTORIALS := $(wildcard docs/tutorials/*.py)
+CRATES := $(filter-out corsac-python corsac-testkit,$(notdir $(wildcard crates/*)))
+
+.PHONY: docs docs-site rust-docs tutorials
+docs: rust-docs tutorials docs-site ## the documentation site in target/site: runs the tutorials, checks all links
+rust-docs: require
+	$(call say,'documentation of the crates')
+	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps $(CRATES:%=-p %)
+tutorials: $(EXTENSION) $(DOCS)
+	@mkdir -p target/tutorials
+	@for source in $(TUTORIALS); do \
+	    if [ ! target/tutorials/$$(basename $$source .py).md -nt $$source ]; then \
+	        PYTHONPATH=$(abspath python) $(DOCS)/bin/python scripts/site/notebooks.py target/tutorials $$source; \
+	    fi; \
+	done
+docs-site: $(DOCS)
+	$(call say,'the site')
+	@$(DOCS)/bin/mkdocs build --strict --quiet
+	@$(DOCS)/bin/python scripts/site/links.py target/site
+
+.PHONY: $(DOCS)
+$(DOCS): | $(VENV)/bin/python
+	@scripts/docs_venv.sh $@ $(VENV)
 
 .PHONY: FORCE
 FORCE:
