@@ -177,11 +177,33 @@ install-capi: capi ## install them with header, pkg-config and CMake files in PR
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' \
 	    scripts/install_capi.sh "$${CARGO_TARGET_DIR:-target}"/release
 
+# -- packages -----------------------------------------------------------------------------------
+
+# The crates for others: tests and the binding are not.
+CRATES := $(filter-out corsac-python corsac-testkit,$(notdir $(wildcard crates/*)))
+SMOKE := target/smoke-venv
+
+.PHONY: wheel smoke sdist crates
+wheel: require $(VENV)/bin/python ## a wheel for this CPython, and a source distribution, in target/wheels; installs and tries the wheel
+	@rm -rf target/wheels
+	@$(VENV)/bin/maturin build --quiet --release --locked --sdist --interpreter $(PY) --out target/wheels
+	@$(MAKE) smoke
+smoke:
+	$(call say,'trying the wheel in $(SMOKE)$(,) without PyTorch and with it')
+	@rm -rf $(SMOKE) && $(PY) -m venv $(SMOKE)
+	@$(SMOKE)/bin/python -m pip install --quiet --disable-pip-version-check $$(sed -n 's/^numpy/&/p' requirements/torch.txt)
+	@$(SMOKE)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --find-links target/wheels corsac
+	@cd $(SMOKE) && bin/python ../../scripts/smoke.py
+	@PYTHONPATH=$$($(SMOKE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'):$$($(PY) -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))') \
+	    $(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
+	@$(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
+crates: require ## the packages that crates.io would get, each built from its package
+	@cargo package --quiet --workspace --locked $(addprefix --exclude ,corsac-python corsac-testkit)
+
 # -- the documentation site ---------------------------------------------------------------------
 
 DOCS := target/docs-venv
 TUTORIALS := $(wildcard docs/tutorials/*.py)
-CRATES := $(filter-out corsac-python corsac-testkit,$(notdir $(wildcard crates/*)))
 
 .PHONY: docs docs-site rust-docs tutorials
 docs: rust-docs tutorials docs-site ## the documentation site in target/site: runs the tutorials, checks all links

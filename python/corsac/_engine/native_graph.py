@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac import _core, cache
-from corsac._core import CompileError
 from corsac._messages.report_text import duration, shortened
 from corsac._native.call import NativeCall
 from corsac._native.race import Choice
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from corsac.lowering import Preview
     from corsac.lowering._engine import EnginePart
 
+CompileError = _core.CompileError
 #: Smallest number of computations of a native part; smaller parts are left to PyTorch.
 LEAST = 3
 

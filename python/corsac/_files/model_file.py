@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from corsac import _core
-from corsac._core import ModelFileError as ModelFileError
 from corsac._native.results import filled
 
 if TYPE_CHECKING:
     import torch
 
     from corsac._engine.compiled_graph import CompiledGraph
+
+ModelFileError = _core.ModelFileError
 
 #: Modules that the graph of a file may name. Its operators are checked before against the catalogue,
 #: which has none that read files or run code.
