@@ -30,7 +30,7 @@ def write(file: Path) -> None:
     """Compile, transform and save a model, and compare each with PyTorch."""
     import torch
 
-    import corsac.fx as fx
+    from corsac import fx
     from corsac.passes import fuse_conv_bn
 
     torch.manual_seed(0)
@@ -61,7 +61,7 @@ def main() -> None:
         write(file)
     elif not file.exists():
         try:
-            import corsac.fx  # noqa: F401
+            _ = corsac.fx
         except ModuleNotFoundError as error:
             assert "pip install 'corsac[fx]'" in str(error)
     if file.exists():
@@ -75,7 +75,9 @@ def main() -> None:
         np.testing.assert_allclose(np.load(output), expected, rtol=1e-5, atol=1e-5)
         assert "conv2d" in program("ops", file)
     version = ".".join(map(str, sys.version_info[:3]))
-    print(f"corsac {corsac.__version__} works on {sys.platform}, CPython {version}, torch: {has_torch}")
+    print(
+        f"corsac {corsac.__version__} works on {sys.platform}, CPython {version}, torch: {has_torch}"
+    )
 
 
 if __name__ == "__main__":

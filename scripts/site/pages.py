@@ -38,7 +38,7 @@ MOVED = {
 EXAMPLES = "examples.md"
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
-CODE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
+CODE = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 CELL_PIPE = re.compile(r"`[^`\n]*`")
 LANGUAGES = {".py": "python", ".rs": "rust", ".c": "c", ".h": "c", ".toml": "toml", ".txt": "cmake"}
 
@@ -100,11 +100,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             for line in lines
         )
 
-    parts, end = [], 0
-    for block in CODE.finditer(markdown):
-        parts += [prose(markdown[end : block.start()]), block[0]]
-        end = block.end()
-    return "".join([*parts, prose(markdown[end:])])
+    # Text and blocks of code, alternately.
+    parts = CODE.split(markdown)
+    parts[::2] = _with_one_title([prose(text) for text in parts[::2]])
+    return "".join(parts)
+
+
+def _with_one_title(texts: list[str]) -> list[str]:
+    """The texts of a page, whose chapters become sections if it has several: the theme lists those of one title."""
+    if sum(len(re.findall(r"^# ", text, re.M)) for text in texts) < 2:
+        return texts
+    title, line, rest = texts[0].partition("\n")
+    rest, *others = (re.sub(r"^#", "##", text, flags=re.M) for text in (rest, *texts[1:]))
+    return [title + line + rest, *others]
 
 
 def place_of(path: str) -> str:
