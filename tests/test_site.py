@@ -1,7 +1,9 @@
 """The documentation site has all pages, and the tutorials are short enough to read."""
 
 import ast
+import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +58,25 @@ def test_a_tutorial_runs(source):
     done = subprocess.run([sys.executable, source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") > 10
+
+
+def test_reports_of_benches_become_tables(tmp_path):
+    module = runpy.run_path(str(ROOT / "scripts/site/figures.py"))
+    assert "make bench" in module["measured"](tmp_path)
+    steady = {"steady": {"eager": 0.002, "corsac": 0.0015}, "median": {}}
+    reports = {
+        "calls": {"machine": "A", "programs": {"one": steady}},
+        "operators": {"machine": "A", "operators": {"add": {"64": steady}}},
+        "fx": {
+            "trace": {"torch_fx": 1.5, "corsac": 0.25},
+            "memory/1k": {"torch_fx": 9, "corsac": 3},
+        },
+    }
+    for name, report in reports.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(report))
+    page = module["measured"](tmp_path)
+    assert "A. Milliseconds, minima." in page
+    assert "| one | 2 | 1.5 |" in page
+    assert "| add, 64 | 2 | 1.5 |" in page
+    assert "| trace | 1500 | 250 |" in page
+    assert "memory" not in page

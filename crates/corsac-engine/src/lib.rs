@@ -30,7 +30,7 @@
 //! };
 //! let bytes = model_bytes(&graph, &[input], &[])?;
 //! let model = Model::from_file(ModelFile::from_bytes(bytes, &Limits::default())?)?;
-//! let results = model.run(&[Tensor::new([3], vec![-1.0, 0.5, 2.0])?])?;
+//! let results = model.run(&[Tensor::new([3], vec![-1.0_f32, 0.5, 2.0])?])?;
 //! assert_eq!(results[0].as_f32(), Some(&[0.0, 0.5, 2.0][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
