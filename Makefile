@@ -186,8 +186,8 @@ SMOKE := target/smoke-venv
 .PHONY: wheel smoke sdist crates
 wheel: require $(VENV)/bin/python ## a wheel for this CPython, and a source distribution, in target/wheels; installs and tries the wheel
 	@rm -rf target/wheels
-	@$(VENV)/bin/maturin build --quiet --release --locked --sdist --interpreter $(PY) --out target/wheels
-	@$(MAKE) smoke
+	@$(VENV)/bin/maturin build --quiet --release --locked --interpreter $(PY) --out target/wheels
+	@$(MAKE) sdist smoke
 smoke:
 	$(call say,'trying the wheel in $(SMOKE)$(,) without PyTorch and with it')
 	@rm -rf $(SMOKE) && $(PY) -m venv $(SMOKE)
@@ -197,6 +197,11 @@ smoke:
 	@PYTHONPATH=$$($(SMOKE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'):$$($(PY) -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))') \
 	    $(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
 	@$(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
+sdist: require $(VENV)/bin/python
+	@$(VENV)/bin/maturin sdist --quiet --out target/wheels
+	$(call say,'reading the source distribution')
+	@rm -rf target/sdist && mkdir target/sdist && tar xzf target/wheels/corsac-*.tar.gz -C target/sdist --strip-components 1
+	@cargo metadata --locked --format-version 1 --manifest-path target/sdist/Cargo.toml >target/sdist/metadata.json
 crates: require ## the packages that crates.io would get, each built from its package
 	@cargo package --quiet --workspace --locked $(addprefix --exclude ,corsac-python corsac-testkit)
 
