@@ -218,13 +218,14 @@ rust-docs: require
 tutorials: $(EXTENSION) $(DOCS)
 	@mkdir -p target/tutorials
 	@for source in $(TUTORIALS); do \
-	    if [ ! target/tutorials/$$(basename $$source .py).md -nt $$source ]; then \
+	    page=target/tutorials/$$(basename $$source .py).md; \
+	    if [ ! $$page -nt $$source ] || [ ! $$page -nt $(EXTENSION) ]; then \
 	        PYTHONPATH=$(abspath python) $(DOCS)/bin/python scripts/site/notebooks.py target/tutorials $$source; \
 	    fi; \
 	done
 docs-site: $(DOCS)
 	$(call say,'the site')
-	@$(DOCS)/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 	@$(DOCS)/bin/python scripts/site/links.py target/site
 
 .PHONY: $(DOCS)
