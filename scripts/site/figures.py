@@ -18,15 +18,12 @@ The figures of the last runs on the machine that built this site. [Benchmarks](b
 """
 
 
-def measured(*folders: Path) -> str:
-    """The page with all reports in the first folder that has some."""
-    for folder in folders:
-        reports = sorted(folder.glob("*.json"))
-        if reports:
-            return HEAD + "".join(
-                _section(path.stem, json.loads(path.read_text())) for path in reports
-            )
-    return NONE
+def measured(folder: Path) -> str:
+    """The page with all reports in a folder."""
+    reports = sorted(folder.glob("*.json"))
+    if not reports:
+        return NONE
+    return HEAD + "".join(_section(path.stem, json.loads(path.read_text())) for path in reports)
 
 
 def _section(name: str, report: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages()}
     pages |= {source: (ROOT / source).read_text() for source in MOVED}
     for source, text in pages.items():
-        linked |= {path for path in _links(source, text) if place_of(path) != path}
+        linked |= _links(source, text)
     for source, place in MOVED.items():
         add(place, pages[source])
     examples = sorted((ROOT / "examples").glob("*.*"))
@@ -66,7 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             f"tutorials/{path.name}",
             path.read_bytes() if path.suffix == ".ipynb" else path.read_text(),
         )
-    add("measured.md", measured(TARGET / "bench", ROOT / "target/bench"))
+    add("measured.md", measured(ROOT / "target/bench"))
     for module in _modules(config.nav):
         add(f"api/{module}.md", _reference(module))
     add("api/rust.md", _crates())
@@ -204,8 +204,9 @@ def _directive(module: str, level: int) -> str:
 def _crates() -> str:
     lines = ["# Rust", "", "| crate | |", "|---|---|"]
     for manifest in sorted(ROOT.glob("crates/*/Cargo.toml")):
-        package = tomllib.loads(manifest.read_text())["package"]
-        name = package["name"].replace("-", "_")
+        contents = tomllib.loads(manifest.read_text())
+        package = contents["package"]
+        name = contents.get("lib", {}).get("name", package["name"]).replace("-", "_")
         page = TARGET / "doc" / name / "index.html"
         shown = f"`{package['name']}`"
         if page.exists():
