@@ -214,7 +214,7 @@ TUTORIALS := $(wildcard docs/tutorials/*.py)
 docs: rust-docs tutorials docs-site ## the documentation site in target/site: runs the tutorials, checks all links
 rust-docs: require
 	$(call say,'documentation of the crates')
-	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps $(CRATES:%=-p %)
+	@RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --quiet --no-deps $(CRATES:%=-p %)
 tutorials: $(EXTENSION) $(DOCS)
 	@mkdir -p target/tutorials
 	@for source in $(TUTORIALS); do \
