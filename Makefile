@@ -17,7 +17,7 @@ export PYO3_PYTHON := $(abspath $(PY))
 export PYTHON
 
 RUST_SOURCES := crates Cargo.toml Cargo.lock pyproject.toml
-PYTHON_FOLDERS := $(wildcard python tests benches examples scripts)
+PYTHON_FOLDERS := $(wildcard python tests benches examples scripts docs/tutorials)
 # The crates that are tested without an interpreter.
 WORKSPACE := --workspace --exclude corsac-python
 
@@ -176,6 +176,61 @@ capi: require ## build the C libraries target/release/libcorsac.so and libcorsac
 install-capi: capi ## install them with header, pkg-config and CMake files in PREFIX (/usr/local)
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' DESTDIR='$(DESTDIR)' \
 	    scripts/install_capi.sh "$${CARGO_TARGET_DIR:-target}"/release
+
+# -- packages -----------------------------------------------------------------------------------
+
+# The crates for others: tests and the binding are not.
+CRATES := $(filter-out corsac-python corsac-testkit,$(notdir $(wildcard crates/*)))
+SMOKE := target/smoke-venv
+
+.PHONY: wheel smoke sdist crates
+wheel: require $(VENV)/bin/python ## a wheel for this CPython, and a source distribution, in target/wheels; installs and tries the wheel
+	@rm -rf target/wheels
+	@$(VENV)/bin/maturin build --quiet --release --locked --interpreter $(PY) --out target/wheels
+	@$(MAKE) sdist smoke
+smoke:
+	$(call say,'trying the wheel in $(SMOKE)$(,) without PyTorch and with it')
+	@rm -rf $(SMOKE) && $(PY) -m venv $(SMOKE)
+	@$(SMOKE)/bin/python -m pip install --quiet --disable-pip-version-check $$(sed -n 's/^numpy/&/p' requirements/torch.txt)
+	@$(SMOKE)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --find-links target/wheels corsac
+	@cd $(SMOKE) && bin/python ../../scripts/smoke.py
+	@PYTHONPATH=$$($(SMOKE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'):$$($(PY) -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))') \
+	    $(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
+	@$(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
+sdist: require $(VENV)/bin/python
+	@$(VENV)/bin/maturin sdist --quiet --out target/wheels
+	$(call say,'reading the source distribution')
+	@rm -rf target/sdist && mkdir target/sdist && tar xzf target/wheels/corsac-*.tar.gz -C target/sdist --strip-components 1
+	@cargo metadata --locked --format-version 1 --manifest-path target/sdist/Cargo.toml >target/sdist/metadata.json
+crates: require ## the packages that crates.io would get, each built from its package
+	@cargo package --quiet --workspace --locked $(addprefix --exclude ,corsac-python corsac-testkit)
+
+# -- the documentation site ---------------------------------------------------------------------
+
+DOCS := target/docs-venv
+TUTORIALS := $(wildcard docs/tutorials/*.py)
+
+.PHONY: docs docs-site rust-docs tutorials
+docs: rust-docs tutorials docs-site ## the documentation site in target/site: runs the tutorials, checks all links
+rust-docs: require
+	$(call say,'documentation of the crates')
+	@RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --quiet --no-deps $(CRATES:%=-p %)
+tutorials: $(EXTENSION) $(DOCS)
+	@mkdir -p target/tutorials
+	@for source in $(TUTORIALS); do \
+	    page=target/tutorials/$$(basename $$source .py).md; \
+	    if [ ! $$page -nt $$source ] || [ ! $$page -nt $(EXTENSION) ]; then \
+	        PYTHONPATH=$(abspath python) $(DOCS)/bin/python scripts/site/notebooks.py target/tutorials $$source; \
+	    fi; \
+	done
+docs-site: $(DOCS)
+	$(call say,'the site')
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@$(DOCS)/bin/python scripts/site/links.py target/site
+
+.PHONY: $(DOCS)
+$(DOCS): | $(VENV)/bin/python
+	@scripts/docs_venv.sh $@ $(VENV)
 
 .PHONY: FORCE
 FORCE:

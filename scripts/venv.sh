@@ -3,7 +3,7 @@
 #
 #   scripts/venv.sh FOLDER
 #
-# FOLDER is created if need be, and gets the packages pinned in requirements/. When PYTHON names an
+# FOLDER is created if need be, and gets the packages that requirements/{dev,test,torch}.txt pin. When PYTHON names an
 # interpreter that has torch and torchvision, the environment borrows that interpreter's packages
 # instead of installing PyTorch again; nothing is ever installed into PYTHON itself. A second run
 # with unchanged pins does nothing.
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 venv=${1:?usage: scripts/venv.sh FOLDER}
 stamp=$venv/corsac-pins
-pins=$(cat requirements/*.txt scripts/venv.sh | sha256sum | cut -c1-16)
+pins=$(cat requirements/{dev,test,torch}.txt scripts/venv.sh | sha256sum | cut -c1-16)
 
 say() { printf 'corsac: %s\n' "$*"; }
 fail() {

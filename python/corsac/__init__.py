@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from corsac._capture.markers import allow_in_graph, assume_constant, disable, graph_break
     from corsac._compile.compiled_module import compile
     from corsac._compile.verify import VerifyError
+    from corsac._core import CompileError, ModelFileError
     from corsac._drawing.pictures import draw, draw_diff
     from corsac._engine.module import HostWarning
-    from corsac._engine.native_graph import CompileError
     from corsac._engine.profile import profile
-    from corsac._files.model_file import ModelFileError, NumpyModel, load
+    from corsac._files.model_file import NumpyModel, load
     from corsac._files.saving import save
     from corsac._files.sessions import Session, SessionModel
     from corsac._native.panic import EngineError
@@ -106,12 +106,12 @@ __getattr__, __dir__ = lazy_names(
         "_capture.capture": ("capture",),
         "_compile.compiled_module": ("compile",),
         "_engine.module": ("HostWarning",),
-        "_engine.native_graph": ("CompileError",),
+        "corsac._core": ("CompileError", "ModelFileError"),
         "_drawing.pictures": ("draw", "draw_diff"),
         "_engine.profile": ("profile",),
         "_capture.markers": ("allow_in_graph", "assume_constant", "disable", "graph_break"),
         "_native.panic": ("EngineError",),
-        "_files.model_file": ("ModelFileError", "NumpyModel", "load"),
+        "_files.model_file": ("NumpyModel", "load"),
         "_files.saving": ("save",),
         "_files.sessions": ("Session", "SessionModel"),
         "_compile.verify": ("VerifyError",),

@@ -259,7 +259,7 @@ class Graph:
         """
         ...
     def copy_with_values(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool) -> Any:
-        """[`PyGraph::graph_copy`] where the value of some node of `g` is no node."""
+        """As `graph_copy`, where the value of some node of `g` is no node."""
         ...
     def create_node(self, op: str, target: Any, args: Any = None, kwargs: Any = None, name: str | None = None, type_expr: Any = None) -> Node:
         """Creates a node at the insertion point.

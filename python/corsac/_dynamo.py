@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import importlib.abc
 
 _REGISTRY = "torch._dynamo.backends.registry"
 
@@ -48,7 +50,7 @@ def backend(
     return watched("engine", module, example_inputs, options, lambda: piece)
 
 
-class _AfterImport(importlib.abc.MetaPathFinder):
+class _AfterImport:
     """Registers the backend once Dynamo's registry of backends is imported."""
 
     def find_spec(
@@ -64,7 +66,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
-class _Registering(importlib.abc.Loader):
+class _Registering:
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 

@@ -11,6 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
+def torch_is_missing(name: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The error of a name that needs PyTorch, for one that an import has raised; that one if something else is missing."""
+    if error.name != "torch":
+        return error
+    return ModuleNotFoundError(
+        f"{name} needs PyTorch, 2.6 or later: pip install 'corsac[fx]'", name="torch"
+    )
+
+
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -28,12 +37,16 @@ def lazy_names(
     }
 
     def load(name: str) -> Any:
-        if name in modules:
-            return importlib.import_module(f"{package}.{name}")
-        home = home_of.get(name)
+        home = f"{package}.{name}" if name in modules else home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home), name)
+        try:
+            module = importlib.import_module(home)
+        except ModuleNotFoundError as error:
+            raise torch_is_missing(f"{package}.{name}", error) from error
+        if name in modules:
+            return module
+        value = getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

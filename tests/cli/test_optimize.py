@@ -291,7 +291,7 @@ def test_help_and_version_need_no_torch():
     result = subprocess.run(
         [sys.executable, "-c", program, "optimize", "a:b"], capture_output=True, text=True
     )
-    assert "torch is missing" in result.stderr
+    assert "corsac optimize needs PyTorch, 2.6 or later: pip install" in result.stderr
     result = subprocess.run(
         [sys.executable, "-m", "corsac.cli", "optimise"], capture_output=True, text=True
     )

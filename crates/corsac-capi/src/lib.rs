@@ -13,6 +13,24 @@
 //! memory that is not Rust's (`strided`, `memory`), and the structures of DLPack (`dlpack`); the
 //! functions of the header pass their arguments to these. A caller is trusted only in what cannot be
 //! checked: that a pointer which is not null points to what the header says.
+//!
+//! ```
+//! use std::ptr::null_mut;
+//!
+//! use corsac::{Status, corsac_error_free, corsac_error_status, corsac_model_load};
+//!
+//! let (mut model, mut error) = (null_mut(), null_mut());
+//! let path = c"missing.safetensors".as_ptr();
+//! // SAFETY: the path is a string of C, the options may be null, and both places are there.
+//! let status = unsafe { corsac_model_load(path, std::ptr::null(), &mut model, &mut error) };
+//! assert_eq!(status, Status::Io);
+//! assert!(model.is_null());
+//! // SAFETY: the error is that of the call, and is freed once.
+//! unsafe {
+//!     assert_eq!(corsac_error_status(error), Status::Io);
+//!     corsac_error_free(error);
+//! }
+//! ```
 
 mod border;
 mod dlpack;

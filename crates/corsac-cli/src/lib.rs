@@ -3,6 +3,14 @@
 //!
 //! Results go to standard output, as a table or, with `--json`, for programs to read. An error is
 //! one line on standard error, with exit code 2.
+//!
+//! ```
+//! let (mut out, mut err) = (Vec::new(), Vec::new());
+//! let words = ["corsac", "show", "missing.safetensors"].map(Into::into);
+//! assert_eq!(corsac_cli::run(words, &mut out, &mut err), 2);
+//! assert!(out.is_empty());
+//! assert!(err.starts_with(b"corsac: error: "));
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -11,6 +11,29 @@
 //!
 //! A [`Model`] is a program in a file, loaded and run with no Python and no PyTorch. A
 //! [`CacheFolder`] keeps measurements of programs for later processes.
+//!
+//! ```
+//! use corsac_engine::{DType, Limits, Model, ModelFile, Tensor, TensorSpec, model_bytes};
+//! use corsac_ir::Graph;
+//!
+//! let mut graph = Graph::new();
+//! let x = graph.placeholder("x")?;
+//! let relu = graph.function("torch.relu");
+//! let y = graph.call_function(relu, [x.into()])?;
+//! graph.output(y)?;
+//!
+//! // The bytes of a file, as `corsac.save` writes it: here of a program without weights.
+//! let input = TensorSpec {
+//!     name: "x".to_owned(),
+//!     dtype: DType::Float32,
+//!     shape: vec![3],
+//! };
+//! let bytes = model_bytes(&graph, &[input], &[])?;
+//! let model = Model::from_file(ModelFile::from_bytes(bytes, &Limits::default())?)?;
+//! let results = model.run(&[Tensor::new([3], vec![-1.0_f32, 0.5, 2.0])?])?;
+//! assert_eq!(results[0].as_f32(), Some(&[0.0, 0.5, 2.0][..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -12,6 +12,14 @@
 //! [`int8_unit`], to `amx`, and to one line of [`scatter`].
 //!
 //! This crate knows nothing of graphs, programs or threads.
+//!
+//! ```
+//! use corsac_kernels::transpose::transpose;
+//!
+//! let mut columns = [0.0; 6];
+//! transpose(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, &mut columns, 2, [2, 3]);
+//! assert_eq!(columns, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+//! ```
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

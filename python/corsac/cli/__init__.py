@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 from corsac import _core
+from corsac._lazy import torch_is_missing
 from corsac.cli.argument_parser import parser
 from corsac.cli.failure import Failure
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise Failure("torch is missing: pip install torch (2.6 or later)") from error
+            raise Failure(str(torch_is_missing(f"corsac {options.command}", error))) from error
         try:
             return 0 if command.run(options) else DIFFERENT
         except SystemExit as error:

@@ -12,12 +12,12 @@ Change ``import torch.fx as fx`` to ``import corsac.fx as fx``::
 Needs torch.
 """
 
+from corsac._lazy import torch_is_missing as _torch_is_missing
+
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "corsac.fx needs PyTorch: install it with `pip install torch` (2.6 or later)"
-    ) from error
+    raise _torch_is_missing(__name__, error) from error
 
 import importlib as _importlib
 import pkgutil as _pkgutil

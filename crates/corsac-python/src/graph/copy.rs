@@ -235,7 +235,7 @@ impl PyGraph {
         Ok(value.unbind())
     }
 
-    /// [`PyGraph::graph_copy`] where the value of some node of `g` is no node.
+    /// As `graph_copy`, where the value of some node of `g` is no node.
     fn copy_with_values<'py>(
         slf: &Bound<'py, Self>,
         g: &Bound<'py, Self>,

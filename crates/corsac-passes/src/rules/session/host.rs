@@ -16,8 +16,8 @@ pub enum Answer {
     Stop,
 }
 
-/// Decides conditions that only the host can decide ([`Condition::Host`]). The graph cannot change
-/// meanwhile.
+/// Decides conditions that only the host can decide
+/// ([`Condition::Host`](crate::rules::Condition::Host)). The graph cannot change meanwhile.
 pub trait RuleHost {
     /// Whether the condition that the host gave the number `condition` holds at a match.
     fn holds(&mut self, condition: usize, matched: &MatchView<'_, '_>) -> Answer;
