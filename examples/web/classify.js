@@ -17,7 +17,7 @@ const table = document.getElementById("classes");
 let model;
 let picture;
 
-function say(text, state = "waiting") {
+function say(text, state = "busy") {
   message.textContent = text;
   message.dataset.state = state;
 }
@@ -89,7 +89,7 @@ async function open(files) {
       else await openModel(file);
     }
     if (model && picture) await classify();
-    else say(model ? "Now an image." : "Now a model.");
+    else say(model ? "Now an image." : "Now a model.", "ready");
   } catch (error) {
     say(error.message, "error");
   }
