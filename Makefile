@@ -52,7 +52,7 @@ test: test-rust test-python ## build and run all tests: Rust, then Python
 
 .PHONY: test-all
 test-all: PROPTEST := PROPTEST_CASES=5000 PROPTEST_MAX_GLOBAL_REJECTS=10000000
-test-all: test-rust $(EXTENSION) programs ## the same with the slow tests, and more random graphs each time
+test-all: test-rust check-targets test-arm wasm $(EXTENSION) programs ## the same with the slow tests, other targets, and more random graphs each time
 	$(call say,'running all Python tests with the slow ones')
 	@$(PY) -m pytest -q $(WORKERS) -m 'slow or not slow'
 	$(call say,'once more with each call verified that a recorded program runs')
@@ -231,6 +231,45 @@ docs-site: $(DOCS)
 .PHONY: $(DOCS)
 $(DOCS): | $(VENV)/bin/python
 	@scripts/docs_venv.sh $@ $(VENV)
+
+# -- other processors and systems --------------------------------------------------------------
+
+ARM := aarch64-unknown-linux-gnu
+WASM := wasm32-unknown-unknown
+OTHER_SYSTEMS := $(ARM) x86_64-pc-windows-gnu aarch64-apple-darwin
+
+# Nothing is linked, so that no C compiler of the other system is needed: `true` stands for it.
+.PHONY: check-targets
+check-targets: require-lint ## clippy of all crates for ARM, Windows, macOS and WebAssembly, as far as their standard libraries can be had
+	@for target in $$(scripts/targets.sh $(OTHER_SYSTEMS)); do \
+	    printf 'corsac: cargo clippy for %s\n' "$$target"; \
+	    name=$${target//-/_}; \
+	    env "CC_$$name=true" "AR_$$name=true" cargo clippy --quiet $(WORKSPACE) --target "$$target" -- -D warnings; \
+	done
+	@for target in $$(scripts/targets.sh $(WASM)); do \
+	    printf 'corsac: cargo clippy for %s\n' "$$target"; \
+	    cargo clippy --quiet -p corsac-capi --target "$$target" -- -D warnings; \
+	done
+
+# One test is left out that multiplies large matrices one number at a time: a quarter of an hour in an emulator.
+.PHONY: test-arm
+test-arm: require ## tests of kernels and engine for 64-bit ARM, in an emulator
+	@for target in $$(scripts/targets.sh --run $(ARM)); do \
+	    printf 'corsac: the tests of kernels and engine for %s\n' "$$target"; \
+	    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc; \
+	    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu'; \
+	    $(PROPTEST) cargo test --quiet -p corsac-kernels -p corsac-engine --lib --tests --target "$$target" \
+	        -- --skip kernels::blocked::tests::linear_layers; \
+	done
+
+.PHONY: wasm test-wasm
+wasm: require ## build npm/corsac.wasm, the engine of the npm package
+	@for target in $$(scripts/targets.sh $(WASM)); do \
+	    cargo rustc --release --quiet -p corsac-capi --lib --crate-type cdylib --target "$$target"; \
+	    cp "$${CARGO_TARGET_DIR:-target}/$$target/release/corsac.wasm" npm/; \
+	done
+test-wasm: $(EXTENSION) wasm ## tests of the npm package in Node.js and Chromium
+	@$(PY) -m pytest -q tests/web
 
 .PHONY: FORCE
 FORCE:

@@ -3,9 +3,7 @@
 Skipped if there is no Chromium. ``CORSAC_CHROMIUM`` is the path of one that is elsewhere.
 """
 
-import os
 import random
-import shutil
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
@@ -17,17 +15,8 @@ from torch import nn
 import corsac
 import corsac.fx
 import corsac.passes
+from kit.chromium import FLAGS, chromium, executable
 
-CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 # The best of several, since the cores are shared with other tests. On a quiet machine of two cores, without a
 # graphics card, the first paint takes 0.8 to 1.3 s, and frames come at the 16.7 ms of the display.
 FIRST_PAINT_MS = 2000
@@ -58,16 +47,8 @@ class Net(nn.Module):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
-    found = os.environ.get("CORSAC_CHROMIUM") or next(
-        filter(None, map(shutil.which, CANDIDATES)), None
-    )
-    if found is None:
-        pytest.skip(f"no Chromium found: looked for {', '.join(CANDIDATES)} and $CORSAC_CHROMIUM")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=found, args=FLAGS)
-        yield chromium
-        chromium.close()
+    with chromium() as launched:
+        yield launched
 
 
 def wait_until(page, condition, seconds=30):
@@ -571,9 +552,8 @@ def test_it_is_painted_at_once(open_page, net_page):
 
 
 def test_a_command_takes_a_picture_of_the_page(net_page, tmp_path, browser):
-    program = os.environ.get("CORSAC_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)))
     shot = tmp_path / "shot.png"
-    command = [program, *FLAGS, "--headless", f"--screenshot={shot}", "--window-size=900,700"]
+    command = [executable(), *FLAGS, "--headless", f"--screenshot={shot}", "--window-size=900,700"]
     subprocess.run([*command, net_page.as_uri()], capture_output=True, timeout=60, check=True)
     # A page without a picture is a few thousand bytes.
     assert shot.stat().st_size > 20_000

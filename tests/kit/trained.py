@@ -18,3 +18,12 @@ def as_if_trained(model: nn.Module, spread: float = 0.2) -> nn.Module:
                 nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator)
                 nn.init.uniform_(norm.bias, -spread, spread, generator=generator)
     return model.eval()
+
+
+def with_usual_scores(model: nn.Module) -> nn.Module:
+    """A ResNet whose scores have a deviation of 1. Those of random weights are huge: all probabilities would be 0 or 1."""
+    with torch.no_grad():
+        scores = model(torch.randn(8, 3, 224, 224))
+        model.fc.weight.div_(scores.std())
+        model.fc.bias.sub_(scores.mean(0)).div_(scores.std())
+    return model

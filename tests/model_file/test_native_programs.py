@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import corsac
-from kit.trained import as_if_trained
+from kit.trained import as_if_trained, with_usual_scores
 
 
 def run(*command, code=0):
@@ -28,12 +28,7 @@ def resnet(tmp_path_factory):
     """ResNet-50, and its file."""
     torchvision = pytest.importorskip("torchvision")
     torch.manual_seed(0)
-    model = as_if_trained(torchvision.models.resnet50())
-    with torch.no_grad():
-        # Scores of random weights are huge, so that all probabilities would be 0 or 1.
-        scores = model(torch.randn(8, 3, 224, 224))
-        model.fc.weight.div_(scores.std())
-        model.fc.bias.sub_(scores.mean(0)).div_(scores.std())
+    model = with_usual_scores(as_if_trained(torchvision.models.resnet50()))
     path = tmp_path_factory.mktemp("resnet") / "resnet50.safetensors"
     corsac.save(model, path, torch.zeros(1, 3, 224, 224))
     return model, path

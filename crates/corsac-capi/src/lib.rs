@@ -10,7 +10,7 @@
 //! calls wait for each other, so that any number of threads may use one at once.
 //!
 //! Unsafe code is what C requires: pointers of the caller (`pointer`, `options`, `view`), elements in
-//! memory that is not Rust's (`strided`, `memory`), and the structures of DLPack (`dlpack`); the
+//! memory that is not Rust's (`strided`, `memory`, `wasm`), and the structures of DLPack (`dlpack`); the
 //! functions of the header pass their arguments to these. A caller is trusted only in what cannot be
 //! checked: that a pointer which is not null points to what the header says.
 //!
@@ -49,6 +49,8 @@ mod strided;
 mod tensor;
 mod version;
 mod view;
+#[cfg(target_family = "wasm")]
+mod wasm;
 
 pub use border::{ErrorHandle, corsac_error_free, corsac_error_message, corsac_error_status};
 pub use dlpack::{
@@ -76,3 +78,5 @@ pub use spec::Spec;
 pub use tensor::{TensorHandle, corsac_tensor_free, corsac_tensor_view};
 pub use version::{VERSION_MAJOR, VERSION_MINOR, VERSION_PATCH, corsac_version};
 pub use view::{VIEW_READ_ONLY, View};
+#[cfg(target_family = "wasm")]
+pub use wasm::{corsac_memory_allocate, corsac_memory_free};

@@ -56,26 +56,33 @@ pub fn default_threads() -> usize {
 /// Runs `work` on a pool of this many threads, which all programs of a process share and whose idle
 /// threads sleep. A program that is run on a thread of no pool uses that thread alone.
 pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
-    let pool = POOLS.lock().ok().and_then(|mut pools| {
-        let own = (std::process::id(), threads);
-        let pool = pools.entry(own).or_insert_with(|| {
-            let builder = ThreadPoolBuilder::new().num_threads(threads);
-            let builder = builder.thread_name(|number| format!("corsac-{number}"));
-            let processors = processors::one_for_each(threads);
-            let builder = builder.start_handler(move |number| {
-                if let Some(&processor) = processors.get(number) {
-                    processors::stay_on(processor);
-                }
-            });
-            builder.build().ok().map(Arc::new)
-        });
-        pool.clone()
-    });
-    match pool {
+    match pool(threads) {
         Some(pool) => pool.install(work),
         // No threads can be started: the calling thread does the work.
         None => work(),
     }
+}
+
+/// The pool of this many threads; none if they cannot be started.
+fn pool(threads: usize) -> Option<Arc<ThreadPool>> {
+    // It has neither threads nor numbers of processes.
+    if cfg!(target_family = "wasm") {
+        return None;
+    }
+    let mut pools = POOLS.lock().ok()?;
+    let own = (std::process::id(), threads);
+    let pool = pools.entry(own).or_insert_with(|| {
+        let builder = ThreadPoolBuilder::new().num_threads(threads);
+        let builder = builder.thread_name(|number| format!("corsac-{number}"));
+        let processors = processors::one_for_each(threads);
+        let builder = builder.start_handler(move |number| {
+            if let Some(&processor) = processors.get(number) {
+                processors::stay_on(processor);
+            }
+        });
+        builder.build().ok().map(Arc::new)
+    });
+    pool.clone()
 }
 
 /// Pinning of threads to processors.

@@ -8,8 +8,8 @@
 //! processor and the system support the instructions. [`transpose`] transposes single-precision
 //! matrices, [`gather`] reads numbers by index, [`scatter`] combines them with others by index, and
 //! [`cast`] converts them to integers. Unsafe code is confined to the modules `x86_64`, `tiles`, `dots`,
-//! `lanes`, `vectors` and `portable` of these and to calls of them, to the sums of a block in
-//! [`int8_unit`], to `amx`, and to one line of [`scatter`].
+//! `matrices`, `lanes`, `vectors` and `portable` of these and to calls of them, to the sums of a block in
+//! [`int8_unit`], to `amx` and `prefetch`, and to one line of [`scatter`].
 //!
 //! This crate knows nothing of graphs, programs or threads.
 //!
@@ -32,6 +32,8 @@ pub mod gather;
 pub mod int8;
 pub mod int8_depthwise;
 pub mod int8_unit;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod prefetch;
 pub mod scatter;
 pub mod transpose;
 pub mod weight_only;

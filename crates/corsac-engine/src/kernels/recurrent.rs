@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::GRAIN;
 use super::blocked::linear::{LinearKernel, LinearWeight, workspace_len};
+use super::functions::multiply_add::MultiplyAdd;
 use crate::aligned_buffer::LINE;
 use crate::kernels::linear::Linear;
 use crate::parallel::{Parallel, thread_count};
@@ -203,14 +204,14 @@ fn exp(x: f32) -> f32 {
     /// The logarithm of 2 as a sum of two numbers, the first with few bits.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let x = x.clamp(-87.0, 88.0);
-    let rounded = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let rounded = x.multiply_add(std::f32::consts::LOG2_E, ROUND);
     let count = rounded - ROUND;
-    let rest = count.mul_add(-LN_2[0], x);
-    let rest = count.mul_add(-LN_2[1], rest);
+    let rest = count.multiply_add(-LN_2[0], x);
+    let rest = count.multiply_add(-LN_2[1], rest);
     // The first terms of the series: the omitted ones are less than 6e-9.
     let mut sum = 1.0 / 5040.0;
     for term in [720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0] {
-        sum = rest.mul_add(sum, 1.0 / term);
+        sum = rest.multiply_add(sum, 1.0 / term);
     }
     sum * f32::from_bits(rounded.to_bits().wrapping_add(127) << 23)
 }
@@ -227,9 +228,9 @@ fn tanh(x: f32) -> f32 {
     let square = x * x;
     let mut sum = 62.0 / 2835.0;
     for term in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0] {
-        sum = square.mul_add(sum, term);
+        sum = square.multiply_add(sum, term);
     }
-    let near = (x * square).mul_add(sum, x);
+    let near = (x * square).multiply_add(sum, x);
     let far = 1.0 - 2.0 / (1.0 + exp(2.0 * x.abs()));
     if x.abs() < 0.3 { near } else { far.copysign(x) }
 }
@@ -283,8 +284,8 @@ fn gru_row(given: &[f32], own: &[f32], state: &mut [f32]) {
     for at in 0..len {
         let reset = sigmoid(reset[at] + given_reset[at]);
         let update = sigmoid(update[at] + given_update[at]);
-        let new = tanh(reset.mul_add(new[at], given_new[at]));
-        state[at] = (state[at] - new).mul_add(update, new);
+        let new = tanh(reset.multiply_add(new[at], given_new[at]));
+        state[at] = (state[at] - new).multiply_add(update, new);
     }
 }
 

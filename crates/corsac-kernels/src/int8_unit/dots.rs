@@ -1,23 +1,26 @@
 //! Products as dot products of quads, a block of rows at a time.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
-use super::lanes::{Avx2, Avx2Pairs, Avx512Vnni, AvxVnni, Lanes, Vector};
+#[cfg(target_arch = "aarch64")]
+use super::lanes::DotProduct;
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{Avx2, Avx2Pairs, Avx512Vnni, AvxVnni};
+use super::lanes::{Lanes, Vector};
 use super::{COLUMNS, Product, QUAD, blocks};
+use crate::prefetch::{self, LINE};
 
 /// Distance from weights to those that are prefetched meanwhile, in bytes.
-const DISTANCE: usize = 8192;
-/// Bytes of a cache line.
-const LINE: usize = 64;
+pub(super) const DISTANCE: usize = 8192;
 /// Bytes of a quad of all columns.
-const QUAD_BYTES: usize = QUAD * COLUMNS;
+pub(super) const QUAD_BYTES: usize = QUAD * COLUMNS;
 
 /// Sets sums with vectors of 512 bits.
 ///
 /// # Safety
 /// The processor has AVX-512 VNNI. The product is one that `Operands::taps` has checked, `rows` sums
 /// can be written, and the first sums of each row read.
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
     /// Rows of a block: with 28 sums, there are vectors left for weights and a row.
@@ -51,6 +54,7 @@ pub(super) unsafe fn avx512_vnni(product: &Product<'_>) {
 ///
 /// # Safety
 /// The processor has AVX-VNNI; else as [`avx512_vnni`].
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,avxvnni")]
 pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
     /// Rows of a block: with 12 sums, there are vectors left for weights and a row.
@@ -76,6 +80,7 @@ pub(super) unsafe fn avx_vnni(product: &Product<'_>) {
 ///
 /// # Safety
 /// The processor has AVX2; else as [`avx512_vnni`].
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn avx2(product: &Product<'_>) {
     /// Rows of a block: with eight sums, there are vectors left for weights and a row, two of each.
@@ -99,6 +104,7 @@ pub(super) unsafe fn avx2(product: &Product<'_>) {
 ///
 /// # Safety
 /// The processor has AVX2; else as [`avx512_vnni`].
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn avx2_pairs(product: &Product<'_>) {
     /// Rows of a block: with ten sums, there are vectors left for weights, a row, ones and products.
@@ -119,6 +125,31 @@ pub(super) unsafe fn avx2_pairs(product: &Product<'_>) {
     }
 }
 
+/// Sets sums with vectors of 128 bits.
+///
+/// # Safety
+/// The processor has dot products; else as for [`block`], of all rows.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+pub(super) unsafe fn dot_product(product: &Product<'_>) {
+    /// Rows of a block: with 20 sums, there are vectors left for weights, their excess, and a row.
+    const MOST: usize = 5;
+    for rows in blocks(product.rows, MOST) {
+        prefetch_ahead(product, &rows);
+        let row = rows.start;
+        // SAFETY: by the contract of this function, and as all rows of the block are there.
+        unsafe {
+            match rows.len() {
+                5 => block::<DotProduct, 5, 4, 1>(product, row),
+                4 => block::<DotProduct, 4, 4, 1>(product, row),
+                3 => block::<DotProduct, 3, 4, 1>(product, row),
+                2 => block::<DotProduct, 2, 4, 2>(product, row),
+                _ => block::<DotProduct, 1, 4, 4>(product, row),
+            }
+        }
+    }
+}
+
 /// With the last rows, prefetches the first of the weights that are needed next, unless they follow
 /// these, past whose end [`quad`] prefetches anyway.
 fn prefetch_ahead(product: &Product<'_>, rows: &Range<usize>) {
@@ -126,8 +157,7 @@ fn prefetch_ahead(product: &Product<'_>, rows: &Range<usize>) {
     let is_last = product.first_row + rows.end == product.all_rows;
     if is_last && weights.as_ptr_range().end != ahead.as_ptr() {
         for line in ahead[..ahead.len().min(DISTANCE)].chunks(LINE) {
-            // SAFETY: prefetching has no effect that a program can observe.
-            unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T0) };
+            prefetch::nearest(line.as_ptr());
         }
     }
 }
@@ -166,6 +196,7 @@ unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
     // each offset on, the weights of all taps and the sums of the rows are there.
     unsafe {
         let mut parts = [[[L::Sums::zero(); V]; P]; S];
+        let mut excess = [L::Sums::zero(); V];
         let mut start = product.start.add(row * product.start_step + column);
         for sums in &mut parts[0] {
             for (v, sums) in sums.iter_mut().enumerate() {
@@ -185,13 +216,13 @@ unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
             let mut at = 0;
             while at + S * QUAD <= operands.depth {
                 for (s, part) in parts.iter_mut().enumerate() {
-                    quad::<L, P, V>(part, &rows, at + s * QUAD, weights);
+                    quad::<L, P, V>(part, &mut excess, &rows, at + s * QUAD, weights);
                     weights = weights.wrapping_add(QUAD_BYTES);
                 }
                 at += S * QUAD;
             }
             while S > 1 && at < operands.depth {
-                quad::<L, P, V>(&mut parts[0], &rows, at, weights);
+                quad::<L, P, V>(&mut parts[0], &mut excess, &rows, at, weights);
                 weights = weights.wrapping_add(QUAD_BYTES);
                 at += QUAD;
             }
@@ -202,6 +233,7 @@ unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
                 for part in &parts[1..] {
                     sums = sums.add(part[p][v]);
                 }
+                sums = L::without(sums, excess[v]);
                 let to = (row + p) * COLUMNS + column + v * L::LANES;
                 sums.store(product.sums.add(to));
             }
@@ -209,13 +241,14 @@ unsafe fn vectors<L: Lanes, const P: usize, const V: usize, const S: usize>(
     }
 }
 
-/// Adds the products of the quad at byte `at` of each row.
+/// Adds the products of the quad at byte `at` of each row, and what they exceed the true ones by.
 ///
 /// # Safety
 /// As for [`vectors`]; the bytes are there, and the weights of the quad.
 #[inline(always)]
 unsafe fn quad<L: Lanes, const P: usize, const V: usize>(
     sums: &mut [[L::Sums; V]; P],
+    excess: &mut [L::Sums; V],
     rows: &[*const u8; P],
     at: usize,
     weights: *const i8,
@@ -223,13 +256,15 @@ unsafe fn quad<L: Lanes, const P: usize, const V: usize>(
     // SAFETY: by the contract.
     unsafe {
         for line in 0..V * L::LANES * QUAD / LINE {
-            // Past the end, too: prefetching has no effect that a program can observe.
-            let far = weights.wrapping_add(DISTANCE + line * LINE);
-            _mm_prefetch(far.cast(), _MM_HINT_T0);
+            // Past the end, too.
+            prefetch::nearest(weights.wrapping_add(DISTANCE + line * LINE));
         }
         let mut columns = [L::weights(weights); V];
         for (v, columns) in columns.iter_mut().enumerate().skip(1) {
             *columns = L::weights(weights.add(v * L::LANES * QUAD));
+        }
+        for (excess, columns) in excess.iter_mut().zip(columns) {
+            *excess = L::excess(*excess, columns);
         }
         for (sums, row) in sums.iter_mut().zip(rows) {
             let row = L::row(row.add(at));

@@ -3,13 +3,15 @@
 //! A product has any number of rows and a panel of 32 columns. The rows of each tap lie anywhere in
 //! the source, so that a convolution needs no copy of its image: a tap is an element of its kernel,
 //! and has an offset for each row. Sums are exact, and the same bits come from all instructions:
-//! tiles (AMX), dot products of four bytes (AVX-512 VNNI, AVX-VNNI), multiplications of 16 bits
-//! (AVX2), and plain Rust.
+//! tiles (AMX), products of matrices of two by eight bytes (Arm I8MM), dot products of four bytes
+//! (AVX-512 VNNI, AVX-VNNI, Arm DotProd), multiplications of 16 bits (AVX2), and plain Rust.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod dots;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod matrices;
 mod portable;
 #[cfg(test)]
 mod tests;
@@ -51,6 +53,10 @@ enum Kind {
     /// Only if the sums of two products fit into 16 bits.
     #[cfg(target_arch = "x86_64")]
     Avx2Pairs,
+    #[cfg(target_arch = "aarch64")]
+    Matrices,
+    #[cfg(target_arch = "aarch64")]
+    DotProduct,
     Portable,
 }
 
@@ -120,6 +126,10 @@ impl Int8Unit {
     /// The fastest instructions for rows of bytes up to `largest` and these packed weights. With other
     /// rows or weights, sums may be wrong.
     #[must_use]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "of x86-64")
+    )]
     pub fn detect_for(largest: u8, weights: &[i8]) -> Self {
         match Self::detect().0 {
             #[cfg(target_arch = "x86_64")]
@@ -141,6 +151,10 @@ impl Int8Unit {
             lanes::has_avx_vnni().then_some(Kind::AvxVnni),
             #[cfg(target_arch = "x86_64")]
             is_x86_feature_detected!("avx2").then_some(Kind::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            matrices::has_matrix_products().then_some(Kind::Matrices),
+            #[cfg(target_arch = "aarch64")]
+            lanes::has_dot_product().then_some(Kind::DotProduct),
             Some(Kind::Portable),
         ];
         kinds.into_iter().flatten().map(Self)
@@ -166,6 +180,10 @@ impl Int8Unit {
             Kind::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2Pairs => "avx2, sums of 16 bits",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Matrices => "i8mm",
+            #[cfg(target_arch = "aarch64")]
+            Kind::DotProduct => "dotprod",
             Kind::Portable => "portable",
         }
     }
@@ -242,6 +260,10 @@ impl Int8Unit {
                 Kind::Avx2 => dots::avx2(&product),
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx2Pairs => dots::avx2_pairs(&product),
+                #[cfg(target_arch = "aarch64")]
+                Kind::Matrices => matrices::multiply(&product),
+                #[cfg(target_arch = "aarch64")]
+                Kind::DotProduct => dots::dot_product(&product),
                 Kind::Portable => portable::multiply(&product),
             }
         }
@@ -335,6 +357,7 @@ pub(crate) fn largest(offsets: &[u32]) -> u32 {
 }
 
 /// Whether all sums of two products fit into 16 bits, of bytes up to `largest` and packed weights.
+#[cfg(target_arch = "x86_64")]
 #[multiversion(targets("x86_64+avx2"))]
 fn pairs_fit(largest: u8, weights: &[i8]) -> bool {
     let largest = i16::from(largest).max(1);

@@ -1,26 +1,14 @@
 //! Vectors of single-precision sums.
 
-use std::arch::x86_64::{
-    __m256, __m256i, __m512, __m512i, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_ps,
-    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_xor_si256,
-    _mm512_add_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_fmadd_ps,
-    _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutexvar_ps, _mm512_set1_ps,
-    _mm512_setr_ps, _mm512_setzero_ps, _mm512_srli_epi32, _mm512_storeu_ps,
-};
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
-/// Whether the processor has the instructions of [`Avx512`].
-pub(super) fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-}
-
-/// Whether the processor has the instructions of [`Avx2`].
-pub(super) fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
-}
+#[cfg(target_arch = "aarch64")]
+pub(super) use self::aarch64::Neon;
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::x86_64::{Avx2, Avx512, has_avx2, has_avx512};
 
 /// Vectors of numbers of some columns.
 ///
@@ -50,153 +38,4 @@ pub(super) trait Lanes {
     /// `sum - a * b`.
     unsafe fn subtract_product(sum: Self::Floats, a: Self::Floats, b: Self::Floats)
     -> Self::Floats;
-}
-
-/// AVX-512.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Avx512;
-/// AVX2, FMA and F16C.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Avx2;
-
-impl Lanes for Avx512 {
-    type Floats = __m512;
-    type Chunk = __m512i;
-    const LANES: usize = 16;
-
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        // SAFETY: the processor has AVX-512F.
-        unsafe { _mm512_setzero_ps() }
-    }
-    #[inline(always)]
-    unsafe fn all(x: f32) -> __m512 {
-        // SAFETY: the processor has AVX-512F.
-        unsafe { _mm512_set1_ps(x) }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> __m512 {
-        // SAFETY: the processor has AVX-512F, and sixteen numbers can be read.
-        unsafe { _mm512_loadu_ps(from) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, x: __m512) {
-        // SAFETY: the processor has AVX-512F, and sixteen numbers can be written.
-        unsafe { _mm512_storeu_ps(to, x) }
-    }
-    #[inline(always)]
-    unsafe fn halves(from: *const u16) -> __m512 {
-        // SAFETY: the processor has AVX-512F, and sixteen halves can be read.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn bytes(from: *const u8) -> __m512 {
-        // SAFETY: the processor has AVX-512F, and sixteen bytes can be read.
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn chunk(from: *const u8) -> __m512i {
-        // SAFETY: the processor has AVX-512F, and sixteen times four bytes can be read.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn next(chunk: __m512i) -> (__m512, __m512i) {
-        // The lowest four bits of a lane choose a number.
-        // SAFETY: the processor has AVX-512F.
-        unsafe {
-            let table = _mm512_setr_ps(
-                -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0,
-                7.0,
-            );
-            (
-                _mm512_permutexvar_ps(chunk, table),
-                _mm512_srli_epi32::<4>(chunk),
-            )
-        }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the processor has AVX-512F.
-        unsafe { _mm512_add_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn add_product(sum: __m512, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the processor has AVX-512F.
-        unsafe { _mm512_fmadd_ps(a, b, sum) }
-    }
-    #[inline(always)]
-    unsafe fn subtract_product(sum: __m512, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: the processor has AVX-512F.
-        unsafe { _mm512_fnmadd_ps(a, b, sum) }
-    }
-}
-
-impl Lanes for Avx2 {
-    type Floats = __m256;
-    type Chunk = __m256i;
-    const LANES: usize = 8;
-
-    #[inline(always)]
-    unsafe fn zero() -> __m256 {
-        // SAFETY: the processor has AVX2.
-        unsafe { _mm256_setzero_ps() }
-    }
-    #[inline(always)]
-    unsafe fn all(x: f32) -> __m256 {
-        // SAFETY: the processor has AVX2.
-        unsafe { _mm256_set1_ps(x) }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> __m256 {
-        // SAFETY: the processor has AVX2, and eight numbers can be read.
-        unsafe { _mm256_loadu_ps(from) }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, x: __m256) {
-        // SAFETY: the processor has AVX2, and eight numbers can be written.
-        unsafe { _mm256_storeu_ps(to, x) }
-    }
-    #[inline(always)]
-    unsafe fn halves(from: *const u16) -> __m256 {
-        // SAFETY: the processor has F16C, and eight halves can be read.
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn bytes(from: *const u8) -> __m256 {
-        // SAFETY: the processor has AVX2, and eight bytes can be read.
-        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn chunk(from: *const u8) -> __m256i {
-        // The weight plus 8 has the highest of its four bits where the weight, as a signed number,
-        // has not.
-        // SAFETY: the processor has AVX2, and eight times four bytes can be read.
-        unsafe {
-            let signs = _mm256_set1_epi32(0x8888_8888_u32.cast_signed());
-            _mm256_xor_si256(_mm256_loadu_si256(from.cast()), signs)
-        }
-    }
-    #[inline(always)]
-    unsafe fn next(chunk: __m256i) -> (__m256, __m256i) {
-        // SAFETY: the processor has AVX2.
-        unsafe {
-            let weights = _mm256_srai_epi32::<28>(_mm256_slli_epi32::<28>(chunk));
-            (_mm256_cvtepi32_ps(weights), _mm256_srli_epi32::<4>(chunk))
-        }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the processor has AVX2.
-        unsafe { _mm256_add_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn add_product(sum: __m256, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the processor has FMA.
-        unsafe { _mm256_fmadd_ps(a, b, sum) }
-    }
-    #[inline(always)]
-    unsafe fn subtract_product(sum: __m256, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the processor has FMA.
-        unsafe { _mm256_fnmadd_ps(a, b, sum) }
-    }
 }

@@ -8,12 +8,12 @@
 //! single precision, in an order that depends on the processor; many rows [widen](Weights::widen)
 //! weights once.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod portable;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vectors;
 mod widen;
 
@@ -84,6 +84,8 @@ enum Kind {
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     Portable,
 }
 
@@ -95,6 +97,8 @@ impl Kind {
             lanes::has_avx512().then_some(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
             lanes::has_avx2().then_some(Self::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            Some(Self::Neon),
             Some(Self::Portable),
         ];
         kinds.into_iter().flatten()
@@ -295,6 +299,10 @@ impl Product<'_> {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { vectors::avx2(self, results) },
+            // SAFETY: `Weights` has checked all lengths, and all processors of this architecture have
+            // NEON.
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon => unsafe { vectors::neon(self, results) },
             Kind::Portable => portable::multiply(self, results),
         }
     }

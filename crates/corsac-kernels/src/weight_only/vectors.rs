@@ -1,12 +1,13 @@
 //! Products in vectors, of some rows at a time.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-
-use super::lanes::{Avx2, Avx512, Lanes};
+use super::lanes::Lanes;
+#[cfg(target_arch = "aarch64")]
+use super::lanes::Neon;
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{Avx2, Avx512};
 use super::{Bits, CHUNK, PANEL, Product, Scales};
+use crate::prefetch::{self, LINE};
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// Distance from weights to those that are prefetched meanwhile, in bytes.
 const DISTANCE: usize = 8192;
 
@@ -15,6 +16,7 @@ const DISTANCE: usize = 8192;
 /// # Safety
 /// The processor has the instructions of [`Avx512`]. There are as many whole rows as results, and
 /// scales, zero points if there are any, and sums with them for all groups of the panel.
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn avx512(product: &Product<'_>, mut results: &mut [[f32; PANEL]]) {
     let mut first = 0;
@@ -51,6 +53,7 @@ pub(super) unsafe fn avx512(product: &Product<'_>, mut results: &mut [[f32; PANE
 ///
 /// # Safety
 /// The processor has the instructions of [`Avx2`]; else as [`avx512`].
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn avx2(product: &Product<'_>, mut results: &mut [[f32; PANEL]]) {
     let mut first = 0;
@@ -65,6 +68,30 @@ pub(super) unsafe fn avx2(product: &Product<'_>, mut results: &mut [[f32; PANEL]
                 (Bits::Four, _) => panel::<Avx2, 4, 1, 4, 1>(product, first, own),
                 (Bits::Eight, 2) => panel::<Avx2, 8, 2, 4, 1>(product, first, own),
                 (Bits::Eight, _) => panel::<Avx2, 8, 1, 4, 2>(product, first, own),
+            }
+        }
+        (first, results) = (first + count, rest);
+    }
+}
+
+/// Sets the sums of each row with vectors of 128 bits.
+///
+/// # Safety
+/// As for [`panel`], of all rows.
+#[cfg(target_arch = "aarch64")]
+pub(super) unsafe fn neon(product: &Product<'_>, mut results: &mut [[f32; PANEL]]) {
+    let mut first = 0;
+    while !results.is_empty() {
+        // Of 32 vectors, two rows take sixteen.
+        let count = results.len().min(2);
+        let (own, rest) = results.split_at_mut(count);
+        // SAFETY: by the contract of this function; these rows are there.
+        unsafe {
+            match (product.bits, count) {
+                (Bits::Four, 2) => panel::<Neon, 4, 2, 8, 1>(product, first, own),
+                (Bits::Four, _) => panel::<Neon, 4, 1, 8, 1>(product, first, own),
+                (Bits::Eight, 2) => panel::<Neon, 8, 2, 8, 1>(product, first, own),
+                (Bits::Eight, _) => panel::<Neon, 8, 1, 8, 2>(product, first, own),
             }
         }
         (first, results) = (first + count, rest);
@@ -137,11 +164,10 @@ unsafe fn chunk<L: Lanes, const BITS: usize, const M: usize, const V: usize, con
     numbers: *const f32,
     step: usize,
 ) {
-    // SAFETY: by the contract; prefetching past the end has no effect that a program can observe.
+    // SAFETY: by the contract.
     unsafe {
         for line in 0..CHUNK * PANEL * BITS / 8 / LINE {
-            let far = packed.wrapping_add(DISTANCE + line * LINE);
-            _mm_prefetch(far.cast(), _MM_HINT_T0);
+            prefetch::nearest(packed.wrapping_add(DISTANCE + line * LINE));
         }
         let mut chunks = [L::chunk(packed); V];
         if BITS == 4 {

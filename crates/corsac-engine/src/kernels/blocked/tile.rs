@@ -39,10 +39,11 @@ pub(super) fn widest(columns: usize, vectors: usize) -> usize {
 }
 
 /// Largest number of pixels of a tile of `vectors` vectors. Weights take as many registers as
-/// vectors, and the current element takes one; there are 32, or 16 where a block is more than one
-/// vector.
+/// vectors, and the current element takes one; AVX-512, where a block is one vector, and NEON have 32,
+/// others 16.
 pub(super) const fn widest_tile(vectors: usize, per_block: usize) -> usize {
-    let registers = if per_block == 1 { 32 } else { 16 };
+    let has_many = per_block == 1 || cfg!(target_arch = "aarch64");
+    let registers = if has_many { 32 } else { 16 };
     let pixels = (registers - vectors - 1) / vectors;
     if pixels > 14 { 14 } else { pixels }
 }

@@ -6,6 +6,7 @@
 //! would not use those instructions.
 
 pub(super) mod double;
+pub(super) mod multiply_add;
 pub(super) mod single;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,8 @@
 
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E, LOG10_E};
 
+use super::multiply_add::MultiplyAdd;
+
 /// Adding it leaves the nearest integer plus 127 in the lowest bits: 1.5 * 2^23 + 127.
 pub(super) const ROUND: f32 = 12_583_039.0;
 /// ln(2) minus the number nearest to it.
@@ -21,7 +23,7 @@ const QUARTER: [f32; 3] = [f32::from_bits(0x3fc9_0fda), 7.549_789_4e-8, 5.390_30
 fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut sum = coefficients[N - 1];
     for at in (0..N - 1).rev() {
-        sum = sum.mul_add(x, coefficients[at]);
+        sum = sum.multiply_add(x, coefficients[at]);
     }
     sum
 }
@@ -42,16 +44,16 @@ fn about_rsqrt(x: f32) -> f32 {
 fn root(x: f32) -> f32 {
     let inverse = about_rsqrt(x);
     let found = x * inverse;
-    let rest = (-found).mul_add(found, x);
-    rest.mul_add(0.5 * inverse, found)
+    let rest = (-found).multiply_add(found, x);
+    rest.multiply_add(0.5 * inverse, found)
 }
 
 /// `1 / √x` of [usual](is_usual) numbers, as [`root`].
 #[inline(always)]
 pub(in crate::kernels) fn rsqrt(x: f32) -> f32 {
     let found = about_rsqrt(x);
-    let rest = (-found * x).mul_add(found, 1.0);
-    (0.5 * found).mul_add(rest, found)
+    let rest = (-found * x).multiply_add(found, 1.0);
+    (0.5 * found).multiply_add(rest, found)
 }
 
 /// The smaller of `x` and `most`; NaN for NaN.
@@ -100,10 +102,10 @@ pub(in crate::kernels) fn is_below_1(x: f32) -> bool {
 /// [`EXPONENT`].
 #[inline(always)]
 fn exponent(x: f32) -> (f32, f32) {
-    let rounded = x.mul_add(LOG2_E, ROUND);
+    let rounded = x.multiply_add(LOG2_E, ROUND);
     let n = rounded - ROUND;
-    let r = n.mul_add(-LN_2_PARTS[0], x);
-    (power_of_two(rounded), n.mul_add(-LN_2_PARTS[1], r))
+    let r = n.multiply_add(-LN_2_PARTS[0], x);
+    (power_of_two(rounded), n.multiply_add(-LN_2_PARTS[1], r))
 }
 
 /// Largest magnitude for which functions with powers of e are valid.
@@ -167,8 +169,8 @@ pub(in crate::kernels) fn expm1(x: f32) -> f32 {
         0.001_392_825,
         0.000_197_261_56,
     ];
-    let rest = (r * r).mul_add(polynomial(r, series), r);
-    power.mul_add(rest, power - 1.0).copysign(x)
+    let rest = (r * r).multiply_add(polynomial(r, series), r);
+    power.multiply_add(rest, power - 1.0).copysign(x)
 }
 
 /// `exp(x) - 1` for numbers that are not positive, or NaN.
@@ -224,7 +226,7 @@ pub(in crate::kernels) fn gelu_tanh(x: f32) -> f32 {
     // x / (1 + exp(-2 y)), which is x or 0 beyond 10.
     const LAST: f32 = 10.0;
     const TWICE: f32 = -1.595_769_2;
-    let y = x * (x * x).mul_add(0.044_715 * TWICE, TWICE);
+    let y = x * (x * x).multiply_add(0.044_715 * TWICE, TWICE);
     let near = x / (1.0 + exp(y));
     let far = if x > 0.0 { x } else { x * 0.0 };
     if x.abs() > LAST { far } else { near }
@@ -310,7 +312,7 @@ fn mantissa(x: f32, own: bool) -> (f32, f32) {
     let n = whole.to_bits().wrapping_sub(HALF) & 0xff80_0000;
     let scale = f32::from_bits(ONE.wrapping_sub(n));
     let less = if own { -1.0 } else { scale - 1.0 };
-    (n.cast_signed() as f32, x.mul_add(scale, less))
+    (n.cast_signed() as f32, x.multiply_add(scale, less))
 }
 
 /// `ln(1 + y) - y` for `1 + y` from √½ to √2; the error is 2^-27.
@@ -335,8 +337,8 @@ const PER_STEP: f32 = 1.0 / 8_388_608.0;
 
 #[inline(always)]
 fn ln_of((n, y): (f32, f32)) -> f32 {
-    let rest = n.mul_add(LN_2_REST * PER_STEP, ln_rest(y));
-    n.mul_add(LN_2 * PER_STEP, y + rest)
+    let rest = n.multiply_add(LN_2_REST * PER_STEP, ln_rest(y));
+    n.multiply_add(LN_2 * PER_STEP, y + rest)
 }
 
 /// Whether a number is positive, not subnormal and below 1e37: logarithms are valid for it.
@@ -358,8 +360,8 @@ pub(in crate::kernels) fn log2(x: f32) -> f32 {
     const MORE: f32 = LOG2_E - 1.0;
     let (n, y) = mantissa(x, true);
     let rest = ln_rest(y);
-    let small = y.mul_add(MORE, rest.mul_add(MORE, rest));
-    n.mul_add(PER_STEP, y + small)
+    let small = y.multiply_add(MORE, rest.multiply_add(MORE, rest));
+    n.multiply_add(PER_STEP, y + small)
 }
 
 /// The logarithm to base 10 of [usual](is_usual) numbers.
@@ -368,8 +370,8 @@ pub(in crate::kernels) fn log10(x: f32) -> f32 {
     const LOG10_2: f32 = std::f32::consts::LOG10_2;
     const LOG10_2_REST: f32 = -1.432_098_8e-8;
     let (n, y) = mantissa(x, true);
-    let small = n.mul_add(LOG10_2_REST * PER_STEP, ln_rest(y) * LOG10_E);
-    n.mul_add(LOG10_2 * PER_STEP, y.mul_add(LOG10_E, small))
+    let small = n.multiply_add(LOG10_2_REST * PER_STEP, ln_rest(y) * LOG10_E);
+    n.multiply_add(LOG10_2 * PER_STEP, y.multiply_add(LOG10_E, small))
 }
 
 /// `ln(1 + x)` for `1 + x` that is [usual](is_usual), and NaN.
@@ -382,11 +384,11 @@ pub(in crate::kernels) fn ln_1p(x: f32) -> f32 {
 #[inline(always)]
 fn quarter(x: f32) -> (f32, u32) {
     const ROUND: f32 = 12_582_912.0;
-    let rounded = x.mul_add(FRAC_2_PI, ROUND);
+    let rounded = x.multiply_add(FRAC_2_PI, ROUND);
     let n = rounded - ROUND;
-    let r = n.mul_add(-QUARTER[0], x);
-    let r = n.mul_add(-QUARTER[1], r);
-    (n.mul_add(-QUARTER[2], r), rounded.to_bits())
+    let r = n.multiply_add(-QUARTER[0], x);
+    let r = n.multiply_add(-QUARTER[1], r);
+    (n.multiply_add(-QUARTER[2], r), rounded.to_bits())
 }
 
 /// Sine and cosine of a magnitude of up to π/4; the errors are 2^-27.9 and 2^-32.
@@ -395,7 +397,7 @@ fn within_quarter(r: f32) -> (f32, f32) {
     let z = r * r;
     let sin = [-0.166_666_55, 0.008_332_189, -0.000_195_182_79];
     let cos = [1.0, -0.5, 0.041_666_653, -0.001_388_761_2, 2.446_219_7e-5];
-    let sin = (r * z).mul_add(polynomial(z, sin), r).copysign(r);
+    let sin = (r * z).multiply_add(polynomial(z, sin), r).copysign(r);
     (sin, polynomial(z, cos))
 }
 
@@ -436,7 +438,7 @@ pub(in crate::kernels) fn tan(x: f32) -> f32 {
         0.000_240_777_1,
         0.004_309_417,
     ];
-    let tan = (r * z).mul_add(polynomial(z, series), r).copysign(r);
+    let tan = (r * z).multiply_add(polynomial(z, series), r).copysign(r);
     if n & 1 == 0 { tan } else { -1.0 / tan }
 }
 
@@ -450,7 +452,7 @@ fn asin_near(x: f32, square: f32) -> f32 {
         0.024_471_587,
         0.041_724_11,
     ];
-    (x * square).mul_add(polynomial(square, series), x)
+    (x * square).multiply_add(polynomial(square, series), x)
 }
 
 /// `asin(x)`
@@ -464,7 +466,7 @@ pub(in crate::kernels) fn asin(x: f32) -> f32 {
         0.5 - 0.5 * at_most(size, 1.0)
     };
     let found = asin_near(if is_near { size } else { root(square) }, square);
-    let far = (-2.0_f32).mul_add(found, FRAC_PI_2);
+    let far = (-2.0_f32).multiply_add(found, FRAC_PI_2);
     let found = if is_near { found } else { far };
     (if size <= 1.0 { found } else { f32::NAN }).copysign(x)
 }
@@ -506,7 +508,7 @@ pub(in crate::kernels) fn atan(x: f32) -> f32 {
         -0.016_792_137,
         0.003_022_637_8,
     ];
-    let found = (t * z).mul_add(polynomial(z, series), t);
+    let found = (t * z).multiply_add(polynomial(z, series), t);
     let far = FRAC_PI_2 - found;
     (if is_near { found } else { far }).copysign(x)
 }
