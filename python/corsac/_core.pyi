@@ -1409,6 +1409,52 @@ class SourceNotes:
         """Record that `node`, of the same graph each time, is made by the current line of the program."""
         ...
 
+@final
+class TextBatch:
+    """Sequences that are continued together. Calls from several threads wait for each other."""
+    def __len__(self, /) -> int: ...
+    def add(self, prompt: Any, max_new_tokens: Any, choice: Any, stop: Any) -> Any:
+        """Adds a sequence: its prompt, most new tokens, how they are chosen, tokens that end it. Returns its number."""
+        ...
+    def remove(self, sequence: Any) -> Any:
+        """Ends a sequence; false if there is none."""
+        ...
+    def step(self) -> Any:
+        """Continues each sequence by a token: sequences, tokens, and why a text ends."""
+        ...
+
+@final
+class TextModel:
+    """A language model in a file."""
+    def __new__(cls, path: Any, threads: Any) -> TextModel: ...
+    def batch(self, rows: Any) -> Any:
+        """A batch of that many sequences at once."""
+        ...
+    @property
+    def longest_text(self) -> Any:
+        """Most tokens of a prompt."""
+        ...
+    @longest_text.setter
+    def longest_text(self, value: Any) -> None: ...
+    @property
+    def most_rows(self) -> Any:
+        """Most sequences that it continues at once."""
+        ...
+    @most_rows.setter
+    def most_rows(self, value: Any) -> None: ...
+    @property
+    def stop(self) -> Any:
+        """Tokens that end a text."""
+        ...
+    @stop.setter
+    def stop(self, value: Any) -> None: ...
+    @property
+    def vocabulary(self) -> Any:
+        """Number of tokens that there are."""
+        ...
+    @vocabulary.setter
+    def vocabulary(self, value: Any) -> None: ...
+
 @disjoint_base
 class TracerCore:
     """Records operations on proxies. The Python class `corsac.fx.proxy.TracerBase` derives from this
@@ -2161,6 +2207,10 @@ def tensors_in(*values: Any) -> Any:
     """
     ...
 
+def text_candidates(logits: Any, text: str, choice: Any) -> Any:
+    """The tokens that may come after `text`, and how probable each is, the most probable one first."""
+    ...
+
 def training_parts(graph: Graph, refusals: Any, results: Any) -> tuple[list[list[Node]], list[str | None]]:
     """The largest parts of a graph of ATen operators that compute something, between one call with an
     effect and the next, and for each node, in graph order, the reason why PyTorch runs it, if it is
@@ -2204,9 +2254,9 @@ def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: An
     """Writes a configuration from the parts that `read_config` returns, as lists, and the graph."""
     ...
 
-def write_model_file(path: Any, programs: Any, weights: Any) -> Any:
+def write_model_file(path: Any, programs: Any, weights: Any, metadata: Any) -> Any:
     """Writes a model file: programs, each with its name (empty for an only one), its graph in the lossless form, its
     inputs, its state, the symbols among the sizes of both, and the nodes that have to be true; and the tensors that
-    they name, with their bytes.
+    they name, with their bytes; and other texts for the header.
     """
     ...
