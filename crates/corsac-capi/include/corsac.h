@@ -404,8 +404,8 @@ const struct corsac_spec *corsac_model_input(const struct corsac_model *model,
                                              size_t number);
 
 /**
- * Name, dtype and shape of an output of the default program, which is named after its place in the result: "1.0", "logits",
- * or "output" if it is the only one. They live as long as the model. Null if there is no such
+ * Name, dtype and shape of an output of the default program, which is named after its place in the
+ * result: "1.0", "logits", or "output" if it is the only one. They live as long as the model. Null if there is no such
  * output.
  */
 const struct corsac_spec *corsac_model_output(const struct corsac_model *model,

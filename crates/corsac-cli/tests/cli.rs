@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use corsac_engine::{
-    DType, InputSpec, Precision, Signature, Size, SizeSymbol, TensorSpec, write_dynamic_model,
-    write_model,
+    DType, InputSpec, Precision, ProgramSource, Signature, Size, SizeSymbol, TensorSpec,
+    write_dynamic_model, write_model, write_programs,
 };
 use corsac_ir::Graph;
 use tempfile::TempDir;
@@ -329,6 +329,82 @@ fn errors_are_one_line() {
         text += &format!("$ corsac {line}\n  {}\n", folder.refusal(line));
     }
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn files_may_have_programs_and_state() {
+    let folder = Folder::new();
+    let add = Graph::parse(
+        "graph v1:
+        %x = placeholder[target=x]
+        %sum = placeholder[target=sum]
+        %s = call_method[target=add_](args = (%sum, %x), kwargs = {})
+        %output = output[target=output](args = (%s,), kwargs = {})",
+    );
+    let peek = Graph::parse(
+        "graph v1:
+        %sum = placeholder[target=sum]
+        %output = output[target=output](args = (%sum,), kwargs = {})",
+    );
+    let sum = InputSpec {
+        name: "stats.sum".to_owned(),
+        dtype: DType::Float32,
+        shape: vec!["rows".parse().unwrap(), Size::Fixed(3)],
+    };
+    let rows = SizeSymbol {
+        name: "rows".to_owned(),
+        least: 2,
+        most: Some(8),
+    };
+    let signature = |inputs: &[TensorSpec]| {
+        let inputs = inputs.iter().map(InputSpec::from).collect();
+        Signature::with_state(inputs, vec![sum.clone()], vec![rows.clone()], vec![]).unwrap()
+    };
+    let programs = [
+        ProgramSource {
+            name: "add",
+            graph: &add.unwrap(),
+            signature: &signature(&[spec("x", &[2, 3])]),
+        },
+        ProgramSource {
+            name: "peek",
+            graph: &peek.unwrap(),
+            signature: &signature(&[]),
+        },
+    ];
+    write_programs(folder.path("state.safetensors"), &programs, &[]).unwrap();
+    let out = folder.out("run @state.safetensors --input @x.npy --size rows=2");
+    assert!(out.starts_with("output: float32[2, 3] = [1, 2,"), "{out}");
+    let out = folder.out("run @state.safetensors --program peek --size rows=3");
+    assert!(out.starts_with("output: float32[3, 3] = [0, 0,"), "{out}");
+    let out = folder.out("bench @state.safetensors --size rows=2 --repeat 1");
+    assert!(out.contains("1 calls on"), "{out}");
+    let out = folder.out("show @state.safetensors --program peek");
+    for line in [
+        "# program add(x: float32[2, 3]) -> output: float32[",
+        "# program peek() -> output: float32[rows, 3], shown here",
+        "# state stats.sum: float32[rows, 3]",
+    ] {
+        assert!(out.contains(line), "{out}");
+    }
+    assert!(
+        folder
+            .out("ops @state.safetensors --size rows=2")
+            .contains("add_")
+    );
+    for (line, error) in [
+        (
+            "run @state.safetensors --program token",
+            "the model has no program \"token\", but add, peek",
+        ),
+        (
+            "run @state.safetensors --program peek",
+            "size rows: a value is missing",
+        ),
+    ] {
+        let text = folder.refusal(line);
+        assert!(text.contains(error), "{line}: {text}");
+    }
 }
 
 #[test]

@@ -689,8 +689,8 @@ fn planted_faults_are_found() {
         ),
         (
             "\\\"shape\\\":[\\\"size\\\"]",
-            "\\\"shape\\\":[3]",
-            "count: float32[3] begins as count: float32[1]",
+            "\\\"shape\\\":[\\\"size\\\",2]",
+            "count: float32[size, 2] begins as count: float32[1]",
         ),
         ("\\\"most\\\":9", "\\\"most\\\":0", "below its least"),
         (
