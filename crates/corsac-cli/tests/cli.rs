@@ -5,6 +5,7 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -372,7 +373,13 @@ fn files_may_have_programs_and_state() {
             signature: &signature(&[]),
         },
     ];
-    write_programs(folder.path("state.safetensors"), &programs, &[]).unwrap();
+    write_programs(
+        folder.path("state.safetensors"),
+        &programs,
+        &[],
+        &BTreeMap::new(),
+    )
+    .unwrap();
     let out = folder.out("run @state.safetensors --input @x.npy --size rows=2");
     assert!(out.starts_with("output: float32[2, 3] = [1, 2,"), "{out}");
     let out = folder.out("run @state.safetensors --program peek --size rows=3");

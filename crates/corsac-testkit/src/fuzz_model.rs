@@ -1,5 +1,7 @@
 //! The fuzz targets of model files and of their C interface.
 
+use std::collections::BTreeMap;
+
 use std::sync::Arc;
 
 use corsac_engine::{
@@ -361,7 +363,7 @@ pub fn stateful_model() -> Vec<u8> {
             signature: &of_read.expect("a signature"),
         },
     ];
-    programs_bytes(&programs, &weights).expect("weights of these sizes")
+    programs_bytes(&programs, &weights, &BTreeMap::new()).expect("weights of these sizes")
 }
 
 #[cfg(test)]

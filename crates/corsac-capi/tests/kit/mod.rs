@@ -1,5 +1,6 @@
 //! Models for the C program, with results of the Rust interface, and compilers.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -232,7 +233,7 @@ fn sessions() -> Vec<u8> {
     ];
     let begin = [0.5_f32.to_le_bytes(), 0.0_f32.to_le_bytes()].concat();
     let begin = (spec("stats.sum", DType::Float32, &[1, 2]), begin.as_slice());
-    programs_bytes(&programs, &[begin]).unwrap()
+    programs_bytes(&programs, &[begin], &BTreeMap::new()).unwrap()
 }
 
 /// Writes all that the C program reads into `folder`.
