@@ -15,6 +15,8 @@ WITHOUT_TORCH = {
     "EngineError",
     "ModelFileError",
     "NumpyModel",
+    "Session",
+    "SessionModel",
     "__version__",
     "allow_in_graph",
     "assume_constant",
@@ -23,10 +25,12 @@ WITHOUT_TORCH = {
     "cache",
     "disable",
     "distributed",
+    "generation",
     "graph_break",
     "load",
     "lowering",
     "onnx",
+    "pt2",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,20 @@ def test_equal_seeds_give_equal_texts(saved: Any) -> None:
     assert found[0] == found[1] != found[2]
     assert text.generate([prompt, prompt], seed=3, **settings) == [found[0], found[2]]
     assert list(text.stream(prompt, seed=3, **settings)) == found[0]
+
+
+def test_texts_are_generated_without_torch(saved: Any) -> None:
+    model, path = saved["gpt2"]
+    program = """
+import sys
+sys.modules["torch"] = None
+import corsac
+print(corsac.generation.load(sys.argv[1]).generate([5, 6, 7], max_new_tokens=12, stop=()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{expected(model, [5, 6, 7])}\n"
 
 
 def test_what_a_model_does_not_take_is_an_error(saved: Any) -> None:
