@@ -5,6 +5,36 @@ use crate::model::TextModel;
 use crate::request::Request;
 use crate::slots::{NewToken, SequenceId, Slots};
 
+impl TextModel {
+    /// The tokens that follow, one by one.
+    ///
+    /// # Errors
+    /// If a setting is out of its range, or the model does not take the prompt.
+    pub fn generate(&self, request: Request) -> Result<Generation, GenerateError> {
+        let mut batch = self.batch(1)?;
+        batch.add(request)?;
+        Ok(Generation::new(batch))
+    }
+
+    /// A batch that continues `rows` sequences at once, and keeps others waiting.
+    ///
+    /// # Errors
+    /// If the model takes fewer rows.
+    pub fn batch(&self, rows: usize) -> Result<Batch, GenerateError> {
+        if rows == 0 || rows > self.most_rows() {
+            return Err(GenerateError::Setting {
+                name: "rows",
+                value: rows.to_string(),
+                expected: match self.most_rows() {
+                    1 => "1 row, of a model without a range of batches,",
+                    _ => "a number from 1 to the largest batch of the file",
+                },
+            });
+        }
+        Ok(Batch::new(self.clone(), rows))
+    }
+}
+
 /// Sequences that a model continues together, in steps of a token: reading the weights once for all of them takes
 /// little longer than for one. Sequences may be added and removed between steps; the tokens of each are those that it
 /// would have alone.

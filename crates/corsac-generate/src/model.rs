@@ -10,9 +10,8 @@ use corsac_engine::{
 };
 use serde::Deserialize;
 
-use crate::batch::{Batch, Generation};
 use crate::error::GenerateError;
-use crate::request::{Request, TextLimits};
+use crate::request::TextLimits;
 use crate::steps::{Step, Steps};
 
 /// The key of the metadata of a file in which its settings are, in JSON.
@@ -168,34 +167,6 @@ impl TextModel {
     #[must_use]
     pub fn most_rows(&self) -> usize {
         self.most_rows
-    }
-
-    /// The tokens that follow, one by one.
-    ///
-    /// # Errors
-    /// If a setting is out of its range, or the model does not take the prompt.
-    pub fn generate(&self, request: Request) -> Result<Generation, GenerateError> {
-        let mut batch = self.batch(1)?;
-        batch.add(request)?;
-        Ok(Generation::new(batch))
-    }
-
-    /// A batch that continues `rows` sequences at once, and keeps others waiting.
-    ///
-    /// # Errors
-    /// If the model takes fewer rows.
-    pub fn batch(&self, rows: usize) -> Result<Batch, GenerateError> {
-        if rows == 0 || rows > self.most_rows {
-            return Err(GenerateError::Setting {
-                name: "rows",
-                value: rows.to_string(),
-                expected: match self.most_rows {
-                    1 => "1 row, of a model without a range of batches,",
-                    _ => "a number from 1 to the largest batch of the file",
-                },
-            });
-        }
-        Ok(Batch::new(self.clone(), rows))
     }
 }
 
