@@ -14,7 +14,7 @@ import torch
 
 import corsac.fx as fx
 from corsac.cli import main
-from corsac.cli.commands import COMMANDS
+from corsac.cli.commands import COMMANDS, NATIVE
 
 MODEL = """
 import torch
@@ -400,10 +400,6 @@ def test_errors_are_one_message_and_exit_code_2(arguments, message, capsys, fold
     error = "\n".join(line for line in lines if "note: the weights of" not in line)
     assert error.startswith("corsac: error: ") and message in error, error
     assert "Traceback" not in error
-
-
-#: Commands of the native program.
-NATIVE = ("run", "bench")
 
 
 @pytest.mark.parametrize("command", [c.name for c in COMMANDS if c.name not in NATIVE])

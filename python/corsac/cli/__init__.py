@@ -2,7 +2,7 @@
 
 ``corsac optimize MODEL --input SHAPE`` captures a model, runs the passes, checks the result against the
 original, and reports the gain; ``corsac --help`` lists the other subcommands. Those on model files (``run``,
-``bench``, and ``show`` and ``ops`` of ``*.safetensors``) are implemented by the native program, which the
+``bench``, ``generate``, and ``show`` and ``ops`` of ``*.safetensors``) are implemented by the native program, which the
 package contains. Each subcommand is a module; torch is imported only when one runs.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from corsac import _core
 from corsac._lazy import torch_is_missing
 from corsac.cli.argument_parser import parser
+from corsac.cli.commands import NATIVE
 from corsac.cli.failure import Failure
 
 __all__ = ["main"]
@@ -89,7 +90,7 @@ def _run_converted(words: Sequence[str]) -> int:
 
 def _is_about_a_file(words: Sequence[str]) -> bool:
     """Whether the command is implemented by the native program."""
-    if words[:1] in (["run"], ["bench"], ["generate"]):
+    if any(word in NATIVE for word in words[:1]):
         return True
     is_file = any(word.endswith(".safetensors") for word in words)
     # Options that the native program does not have: it uses the file's own shapes, and no Python exceptions.

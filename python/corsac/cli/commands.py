@@ -19,6 +19,11 @@ class Command:
     examples: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
 
+    @property
+    def is_native(self) -> bool:
+        """Whether the native program implements it, and knows its options."""
+        return self.add_arguments is arguments.nothing
+
 
 COMMANDS = (
     Command(
@@ -308,3 +313,6 @@ examples:
         arguments.nothing,
     ),
 )
+
+#: Commands of the native program.
+NATIVE = tuple(command.name for command in COMMANDS if command.is_native)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from corsac.cli.argument_parser import COMMAND_PARSERS
-from corsac.cli.commands import COMMANDS
+from corsac.cli.commands import COMMANDS, NATIVE
 
 #: An option in the text of ``--help``; the next pattern matches the list of values after it.
 _OPTION = re.compile(r"^\s+(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
@@ -27,8 +27,7 @@ def run(options: argparse.Namespace) -> bool:
 
 
 def _options_of(command: str) -> Options:
-    if command in ("run", "bench"):
-        # The native program knows its own options.
+    if command in NATIVE:
         program = [sys.executable, "-m", "corsac.cli", command, "--help"]
         text = subprocess.run(program, capture_output=True, text=True, check=True).stdout
         found = list(_OPTION.finditer(text))
