@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -127,6 +128,64 @@ print(corsac.generation.load(sys.argv[1]).generate([5, 6, 7], max_new_tokens=12,
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{expected(model, [5, 6, 7])}\n"
+
+
+def test_texts_that_are_not_finite_leave_others_alone(tmp_path: Path) -> None:
+    model = language_model("llama")
+    with torch.no_grad():
+        # Free rows are fed with token 0.
+        model.model.embed_tokens.weight[[0, 7]] = float("inf")
+    path = tmp_path / "model.safetensors"
+    corsac.generation.save(model, path, batch=8, length=40)
+    text = corsac.generation.load(path)
+    alone = text.generate([5, 6], max_new_tokens=6, stop=())
+    assert len(alone) == 6
+    batch = text.batch(8)
+    for first in (10, 20, 30, 40, 50):
+        batch.add([first, first + 1], max_new_tokens=30, stop=())
+    batch.step()
+    bad = batch.add([5, 7, 7, 7, 7], max_new_tokens=30, stop=())
+    found = {new.sequence: new.finish for _ in range(2) for new in batch.step()}
+    assert found[bad] == "invalid"
+    late = batch.add([5, 6], max_new_tokens=6, stop=())
+    tokens = [new.token for _ in range(7) for new in batch.step() if new.sequence == late]
+    assert tokens == alone
+
+
+def test_prompts_are_any_sequences_of_integers(saved: Any) -> None:
+    text = corsac.generation.load(saved["gpt2"][1])
+    expected = text.generate([5, 6, 7], max_new_tokens=4)
+    for prompt in ((5, 6, 7), torch.tensor([5, 6, 7]), np.array([5, 6, 7]), iter([5, 6, 7])):
+        assert text.generate(prompt, max_new_tokens=4) == expected
+    several = [[5, 6, 7], (5, 6, 7)]
+    for given in (several, torch.tensor(several), np.array(several), map(np.array, several)):
+        assert text.generate(given, max_new_tokens=4) == [expected, expected]
+    found = text.generate(list(np.array([5, 6, 7])), max_new_tokens=4)
+    assert found == text.generate(list(torch.tensor([5, 6, 7])), max_new_tokens=4) == expected
+    assert text.generate([5, 6, 7], max_new_tokens=4, temperature=1.0, top_k=1, top_p=1e-9) == (
+        expected
+    )
+    for wrong in ({"seed": -1}, {"top_k": -1}, {"max_new_tokens": -1}, {"stop": [-1]}):
+        with pytest.raises(ValueError, match="negative or too large"):
+            text.batch(1).add([5], **wrong)
+    with pytest.raises(ValueError, match="negative or too large"):
+        text.generate([5, 2**32])
+
+
+def test_a_tokenizer_of_another_model_is_not_replaced(tmp_path: Path) -> None:
+    class Tokenizer:
+        def __init__(self, text: str) -> None:
+            self.backend_tokenizer = self
+            self.to_str = lambda pretty: text
+
+    model, path = language_model("gpt2"), tmp_path / "model.safetensors"
+    for text in ('{"a": 1}', '{"a":1}'):
+        corsac.generation.save(model, path, batch=1, tokenizer=Tokenizer(text))
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"tokenizer\.json is of another model"):
+        corsac.generation.save(model, path, batch=1, tokenizer=Tokenizer('{"a": 2}'))
+    assert path.read_bytes() == before
+    assert sorted(own.name for own in tmp_path.iterdir()) == ["model.safetensors", "tokenizer.json"]
 
 
 def test_what_a_model_does_not_take_is_an_error(saved: Any) -> None:

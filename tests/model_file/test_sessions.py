@@ -365,3 +365,79 @@ def test_state_that_cannot_be_repeated_has_no_symbolic_size(tmp_path):
     corsac.save(model, path, torch.ones(2, 2), state=True, dynamic_shapes=shapes)
     session = corsac.load(path).session(n=3)
     assert session.run(torch.zeros(3, 2)).tolist() == [[2, 4]] * 3
+
+
+class Adding(nn.Module):
+    """Adds 1 to a part of a tensor that is a buffer, too."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.register_buffer("whole", whole)
+        self.register_buffer("part", whole[1:3])
+
+    def forward(self, x):
+        self.part.add_(1)
+        return self.part + x
+
+
+class Summing(nn.Module):
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def forward(self, x):
+        return self.other.whole.sum(0) + x
+
+
+def test_state_that_shares_memory_is_refused_in_other_programs_too(tmp_path):
+    own, x = Adding(torch.arange(12.0).reshape(4, 3)).eval(), torch.ones(2, 3)
+    with pytest.raises(corsac.CompileError, match=r"state part shares memory with Adding\.whole"):
+        corsac.save(
+            None,
+            tmp_path / "model.safetensors",
+            programs={"add": (own, (x,)), "sum": (Summing(own).eval(), (x,))},
+            state=True,
+        )
+    assert torch.equal(own.whole, torch.arange(12.0).reshape(4, 3))
+
+
+@pytest.mark.parametrize(
+    "begin", [[float("nan"), 0.0, 0.0], [0.0, -0.0, 0.0], [float("inf"), 3.4028e38, float("inf")]]
+)
+def test_initial_values_are_compared_bit_by_bit(begin, tmp_path):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("b", torch.tensor(begin))
+
+        def forward(self, x):
+            return x.sum() + self.b.mul_(1)
+
+    with pytest.raises(corsac.CompileError, match="state b has other elements along dimension 0"):
+        corsac.save(
+            Scaled().eval(),
+            tmp_path / "model.safetensors",
+            torch.ones(2),
+            state=True,
+            dynamic_shapes={"b": {0: Dim("n", min=2, max=9)}},
+        )
+
+
+def test_expanded_buffers_do_not_keep_others_from_being_restored(tmp_path):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.arange(3.0).expand(2, 3))
+            self.register_buffer("calls", torch.zeros(3))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return self.scale + x + self.calls
+
+    path, x = tmp_path / "model.safetensors", torch.ones(2, 3)
+    model = Counting().eval()
+    corsac.save(model, path, x, state=True)
+    assert torch.equal(model.calls, torch.zeros(3))
+    session = corsac.load(path).session()
+    for _ in range(3):
+        torch.testing.assert_close(session.run(x), model(x))

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use corsac_engine::without_panic;
 use corsac_generate::{
     Finish, GenerateError, Request, Sampling, SequenceId, TextModel, TextStream, Tokenizer,
 };
@@ -22,8 +23,12 @@ struct Text<'t> {
     finish: Option<&'static str>,
 }
 
-/// Continues the prompts.
+/// Continues the prompts. A panic is an error, as it is in other calls of models.
 pub(crate) fn run(options: &GenerateOptions, out: &mut dyn Write) -> Result<(), Failure> {
+    without_panic(|| Ok(generate(options, out))).map_err(Failure::model(&options.model.path))?
+}
+
+fn generate(options: &GenerateOptions, out: &mut dyn Write) -> Result<(), Failure> {
     if options.prompt.is_empty() && options.prompt_ids.is_empty() {
         let hint = "--prompt TEXT, or --prompt-ids N,N";
         return Err(Failure::Usage(format!(

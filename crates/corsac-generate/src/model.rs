@@ -123,11 +123,14 @@ impl TextModel {
                 let mut sizes = spec.shape.iter();
                 sizes.position(|size| size.symbol() == Some(name))
             };
+            let columns = symbol(COLUMNS);
             match (symbol(ROWS), most_rows) {
-                (Some(0), _) | (None, 1) => Ok(CacheLayout {
-                    name: spec.name.clone(),
-                    columns: symbol(COLUMNS),
-                }),
+                (Some(0), _) | (None, 1) if columns != Some(0) && !spec.shape.is_empty() => {
+                    Ok(CacheLayout {
+                        name: spec.name.clone(),
+                        columns,
+                    })
+                }
                 _ => Err(wrong(format!("{spec}: the first size is not \"{ROWS}\""))),
             }
         });
@@ -293,18 +296,25 @@ impl Steps for TextModel {
         let inputs: Vec<Tensor> = inputs.collect::<Result<_, _>>()?;
         let results = caches.run(name, &inputs)?;
         let logits = results.into_iter().next().map(Tensor::into_elements);
-        match logits {
-            Some(Elements::F32(logits)) => Ok(logits),
-            Some(Elements::F64(logits)) => {
-                Ok(logits.into_iter().map(|logit| logit as f32).collect())
-            }
-            _ => Err(GenerateError::Logits),
+        let logits: Vec<f32> = match logits {
+            Some(Elements::F32(logits)) => logits,
+            Some(Elements::F64(logits)) => logits.into_iter().map(|logit| logit as f32).collect(),
+            _ => return Err(wrong(format!("the program {name:?} has no logits"))),
+        };
+        let expected = rows * self.limits.vocabulary;
+        if logits.len() != expected {
+            let got = logits.len();
+            return Err(wrong(format!(
+                "the program {name:?} has {got} logits, and {expected} are needed"
+            )));
         }
+        Ok(logits)
     }
 }
 
 /// Elements of a row: `count` pieces of `len`, each `step` after the one before, from `start` on.
 struct Part {
+    row: Range<usize>,
     start: usize,
     step: usize,
     len: usize,
@@ -322,6 +332,7 @@ impl Part {
         let row_len: usize = shape.iter().skip(1).product();
         let Some(dim) = layout.columns else {
             return Self {
+                row: row * row_len..(row + 1) * row_len,
                 start: row * row_len,
                 step: row_len,
                 len: row_len,
@@ -330,6 +341,7 @@ impl Part {
         };
         let inner: usize = shape[dim + 1..].iter().product();
         Self {
+            row: row * row_len..(row + 1) * row_len,
             start: row * row_len + column * inner,
             step: shape[dim] * inner,
             len: columns * inner,
@@ -343,7 +355,8 @@ impl Part {
     }
 }
 
-fn copy_part<T: Copy>(from: &[T], own: &Part, to: &mut [T], place: &Part) {
+fn copy_part<T: Copy + Default>(from: &[T], own: &Part, to: &mut [T], place: &Part) {
+    to[place.row.clone()].fill(T::default());
     for (own, place) in own.pieces().zip(place.pieces()) {
         to[place].copy_from_slice(&from[own]);
     }

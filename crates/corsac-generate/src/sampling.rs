@@ -168,7 +168,9 @@ pub fn candidates(
     if let Some(top_p) = sampling.top_p.filter(|&top_p| top_p < 1.0) {
         // Those below are among the ones that are left out: together they have no more than 1 - top_p.
         let rare = (1.0 - top_p) / found.len() as f32;
-        found.retain(|own| own.probability > rare);
+        let probabilities = found.iter().map(|own| own.probability);
+        let most = probabilities.fold(0.0, f32::max);
+        found.retain(|own| own.probability > rare || own.probability == most);
     }
     found.sort_by(|one, other| other.probability.total_cmp(&one.probability));
     if let Some(top_p) = sampling.top_p {
@@ -277,6 +279,8 @@ mod tests {
         assert_eq!(tokens(&sampling(1.0, None, Some(0.8)), &logits), [0, 1, 2]);
         assert_eq!(tokens(&sampling(1.0, None, Some(1.0)), &logits).len(), 4);
         assert_eq!(tokens(&sampling(1.0, None, Some(1e-9)), &logits), [0]);
+        assert_eq!(tokens(&sampling(1.0, Some(1), Some(1e-9)), &logits), [0]);
+        assert_eq!(tokens(&sampling(1.0, None, Some(1e-9)), &[1.0; 3]), [0]);
     }
 
     #[test]

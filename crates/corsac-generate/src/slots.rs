@@ -177,7 +177,7 @@ impl<S: Steps> Slots<S> {
         let logits = steps.read(caches, &step)?;
         self.end += 1;
         let mut found = Vec::new();
-        let each = logits.chunks((logits.len() / self.rows.len()).max(1));
+        let each = logits.chunks(steps.limits().vocabulary.max(1));
         for (place, logits) in self.rows.iter_mut().zip(each) {
             let Some(row) = place else { continue };
             let token = row.extend(logits);

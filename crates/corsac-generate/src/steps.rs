@@ -22,7 +22,8 @@ pub(crate) trait Steps {
 
     fn columns(caches: &Self::Caches) -> usize;
 
-    /// Copies columns of a row to a row and column of other caches, or of the same model with other sizes.
+    /// Copies columns of a row to a row and column of other caches, or of the same model with other sizes. The other
+    /// columns of the row become zeros: what is masked must be finite.
     fn copy(
         &self,
         from: &Self::Caches,

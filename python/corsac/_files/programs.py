@@ -110,6 +110,7 @@ def save_programs(
         raise TypeError(f"state is True or a list of names, not {state!r}")
     buffers = Buffers({own.name: own.root for own in given})
     names = _state(given, buffers, state)
+    buffers.check_alone(names)
     declared = _Declared.of(given, names)
     weights = FileWeights(reserved=names)
     parts = [_Part.of(own, buffers, names, declared, weights) for own in given]
@@ -156,7 +157,8 @@ class _Declared:
             if isinstance(inputs, Mapping):
                 known = input_names(own.model, own.inputs)
                 for name in [key for key in inputs if key in names and key not in known]:
-                    if found.state.setdefault(name, inputs[name]) != inputs[name]:
+                    # Sizes that follow from others (2*n) are equal to nothing.
+                    if repr(found.state.setdefault(name, inputs[name])) != repr(inputs[name]):
                         raise ValueError(f"dynamic_shapes: {name!r} differs between programs")
                 inputs = {key: dims for key, dims in inputs.items() if key not in found.state}
             found.inputs.append(inputs)

@@ -25,10 +25,13 @@ class Buffers:
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[int, str] = {}
         self._places: list[tuple[dict[str, torch.Tensor | None], str, torch.Tensor | None]] = []
+        #: All tensors of the modules.
+        self._all: list[tuple[str, torch.Tensor]] = []
         for program, root in roots.items():
             for module in root.modules():
                 own_buffers = module._buffers
                 self._places += [(own_buffers, key, own) for key, own in own_buffers.items()]
+                self._all += _tensors_of(module)
             for name, own in root.named_buffers():
                 if id(own) in self._names:
                     continue
@@ -63,6 +66,20 @@ class Buffers:
                 raise ValueError(f"state: {name!r} is no buffer of the model{known}")
         return [name for name in self.tensors if name in names]
 
+    def check_alone(self, names: Sequence[str]) -> None:
+        """Check that these buffers share memory with no other tensor of the modules: a file has each by itself.
+
+        Raises:
+            CompileError: one does.
+        """
+        for name in names:
+            own = self.tensors[name]
+            for other_name, other in self._all:
+                if other is not own and _overlap(own, other):
+                    raise CompileError(
+                        f"state {name} shares memory with {other_name}: writes to one would have to change both"
+                    )
+
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
         """Undo in the end what the block does to the buffers."""
@@ -73,7 +90,10 @@ class Buffers:
             for buffers, key, own in self._places:
                 buffers[key] = own
             for name, (memory, elements) in before.items():
-                self.tensors[name].data = memory.copy_(elements)
+                # Expanded tensors cannot be written to.
+                if not _is_expanded(memory):
+                    memory.copy_(elements)
+                self.tensors[name].data = memory
 
     def fill(self, values: Mapping[str, torch.Tensor]) -> None:
         """Write these elements to buffers, in new memory where the sizes are others."""
@@ -83,6 +103,36 @@ class Buffers:
                 own.data.copy_(value)
             else:
                 own.data = value.clone(memory_format=torch.contiguous_format)
+
+
+def _tensors_of(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that a module has itself."""
+    own = {**vars(module), **module._parameters, **module._buffers}
+    kind = type(module).__name__
+    return [
+        (f"{kind}.{name}", value) for name, value in own.items() if isinstance(value, torch.Tensor)
+    ]
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors may have memory in common."""
+    if one.layout != torch.strided or other.layout != torch.strided:
+        return False
+    (start, end), (other_start, other_end) = _span(one), _span(other)
+    return start < other_end and other_start < end
+
+
+def _span(own: torch.Tensor) -> tuple[int, int]:
+    """The first byte, and that after the last one."""
+    if own.numel() == 0:
+        return 0, 0
+    steps = sum((size - 1) * stride for size, stride in zip(own.shape, own.stride(), strict=True))
+    return own.data_ptr(), own.data_ptr() + (steps + 1) * own.element_size()
+
+
+def _is_expanded(own: torch.Tensor) -> bool:
+    sizes = zip(own.shape, own.stride(), strict=True)
+    return any(size > 1 and stride == 0 for size, stride in sizes)
 
 
 def initial(name: str, own: torch.Tensor, symbolic: Collection[int]) -> torch.Tensor | None:
@@ -95,7 +145,7 @@ def initial(name: str, own: torch.Tensor, symbolic: Collection[int]) -> torch.Te
         return None
     for dim in symbolic:
         first = own.narrow(dim, 0, 1)
-        if not torch.equal(first.expand_as(own).nan_to_num(), own.nan_to_num()):
+        if not (bytes_of(first.expand_as(own)) == bytes_of(own)).all():
             raise CompileError(
                 f"state {name} has other elements along dimension {dim}, whose size is a symbol: they cannot be "
                 "repeated for other sizes"

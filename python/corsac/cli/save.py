@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from corsac.cli.progress import working
 from corsac.cli.rows import described_tensor
 from corsac.cli.sizes import sized_inputs
 from corsac.cli.subject import captured, original
+from corsac.generation._tokenizer import write_tokenizer
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -62,12 +62,12 @@ def _save_language_model(options: argparse.Namespace) -> None:
     batch = 64 if options.batch is None else options.batch
     with working("saving"):
         try:
+            if tokenizer.is_file():
+                write_tokenizer(tokenizer.read_text("utf-8"), Path(options.out))
             corsac.generation.save(model, options.out, batch=batch, length=options.length)
         except Exception as error:
             # The model is run, and may raise any exception.
             raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
-    if tokenizer.is_file():
-        shutil.copyfile(tokenizer, Path(options.out).with_name("tokenizer.json"))
     report(options.out, (), as_json=options.json)
 
 

@@ -88,7 +88,8 @@ class TokenReader(nn.Module):
                 zeros = torch.zeros(shape, dtype=own.dtype)
                 self.register_buffer(f"{name}_{self._layers}", zeros)
             self._layers += 1
-        self.eval()
+        # Not by eval(): modules of the model stay in their mode.
+        self.training = False
 
     def names(self) -> list[str]:
         """The names of the caches."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from corsac._engine.native_graph import CompileError
 from corsac._files.saving import save as save_file
 from corsac.generation._reader import TokenReader
 from corsac.generation._text_model import TextModel
+from corsac.generation._tokenizer import write_tokenizer
 
 #: Most tokens that are read at once: with more, a weight that is read is not used much more often.
 STEP = 128
@@ -65,7 +67,7 @@ def save(
         _write(model, made, (batch, length, step))
         _verify(model, made, (min(batch, 2), length, step))
         if tokenizer is not None:
-            tokenizer.backend_tokenizer.save(os.fspath(path.with_name("tokenizer.json")))
+            write_tokenizer(tokenizer.backend_tokenizer.to_str(pretty=True), path)
         made.replace(path)
 
 
@@ -77,8 +79,9 @@ def _length(model: nn.Module, length: int | None) -> int:
     own = getattr(config.get_text_config(), "max_position_embeddings", None)
     found = length if length is not None else own or LENGTH
     if found < 8 or (length is not None and own is not None and found > own):
-        raise ValueError(f"length is {found}, and a number from 8 to {own} is needed")
-    return int(found)
+        most = "" if own is None else f", at most {own},"
+        raise ValueError(f"length is {found}, and a number from 8 on{most} is needed")
+    return operator.index(found)
 
 
 def _write(model: nn.Module, path: Path, sizes: tuple[int, int, int]) -> None:
@@ -117,8 +120,10 @@ def _stop(model: nn.Module) -> list[int]:
     """The tokens that end a text."""
     settings: Any = getattr(model, "generation_config", None) or model.config
     found = getattr(settings, "eos_token_id", None)
-    tokens = found if isinstance(found, (list, tuple)) else [found]
-    return [int(token) for token in tokens if token is not None]
+    if found is None:
+        return []
+    # Negative ones stand for none.
+    return [int(token) for token in torch.as_tensor(found).flatten() if token >= 0]
 
 
 def _verify(model: nn.Module, path: Path, sizes: tuple[int, int, int]) -> None:

@@ -68,13 +68,13 @@ class TextModel:
         Raises:
             ValueError: a setting is out of its range, or the model does not take a prompt.
         """
-        prompts = prompts.tolist() if hasattr(prompts, "tolist") else prompts
-        several = bool(prompts) and not isinstance(prompts[0], int)
-        batch = self.batch(max(1, min(len(prompts), self.most_rows)) if several else 1)
+        given = list(prompts)
+        several = bool(given) and hasattr(given[0], "__iter__") and _dims(given[0]) != 0
+        each = given if several else [given]
+        batch = self.batch(min(len(each), self.most_rows))
         seed = settings.pop("seed", 0)
-        each = prompts if several else [prompts]
         texts: dict[int, list[int]] = {
-            batch.add(prompt, seed=seed + number, **settings): []
+            batch.add(prompt, seed=(seed + number) % 2**64, **settings): []
             for number, prompt in enumerate(each)
         }
         while batch:
@@ -137,9 +137,12 @@ class Batch:
             ValueError: a setting is out of its range, or the model does not take the prompt.
         """
         choice = (temperature, top_k, top_p, repetition_penalty, seed)
-        return self._core.add(
-            list(prompt), max_new_tokens, choice, None if stop is None else list(stop)
-        )
+        tokens = [int(token) for token in prompt]
+        ends = None if stop is None else [int(token) for token in stop]
+        try:
+            return self._core.add(tokens, max_new_tokens, choice, ends)
+        except OverflowError as error:
+            raise ValueError(f"a token or a setting is negative or too large: {error}") from None
 
     def remove(self, sequence: int) -> bool:
         """End a sequence; false if there is none."""
@@ -151,6 +154,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self._core)
+
+
+def _dims(own: Any) -> int | None:
+    """The number of dimensions of an array or a tensor; None of others."""
+    return getattr(own, "ndim", None)
 
 
 def candidates(

@@ -11,6 +11,9 @@ use super::view::{View, all};
 use super::{Lowered, Lowerer, Reason};
 use crate::program::{Arithmetic, Combination, Element, Op, Scalar, ValueId};
 
+/// Most integers of a list that is an index: each is a step.
+const MOST_INTEGERS: usize = 256;
+
 #[rustfmt::skip]
 pub(super) const LOWERINGS: &[Lowering] = &[
     tensor("embedding", |own, call| own.embedding(call)).of_any_type(),
@@ -141,6 +144,7 @@ impl Lowerer<'_, '_> {
             Some(Lowered::Tensor(_) | Lowered::Items(_)) => {
                 !matches!(call.get("input"), Some(Lowered::Items(_)))
             }
+            Some(Lowered::Known(Value::List(_))) => true,
             Some(Lowered::Known(value)) => value
                 .as_items()
                 .is_some_and(|items| items.iter().any(|item| matches!(item, Value::List(_)))),
@@ -149,7 +153,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// A list of integers as a tensor; others as they are.
-    fn as_index(&mut self, item: Lowered) -> Result<Lowered, Reason> {
+    pub(super) fn as_index(&mut self, item: Lowered) -> Result<Lowered, Reason> {
         let Lowered::Known(Value::List(items)) = &item else {
             return Ok(item);
         };
@@ -160,6 +164,9 @@ impl Lowerer<'_, '_> {
         let Some(numbers) = numbers.collect::<Option<Vec<Scalar>>>() else {
             return Err("a list of other than integers as an index".to_owned());
         };
+        if numbers.len() > MOST_INTEGERS {
+            return Err(format!("a list of {} integers as an index", numbers.len()));
+        }
         let count = numbers.len();
         let numbers = numbers.into_iter().map(|number| {
             let value = self.constant(number, Element::I64);
@@ -178,7 +185,9 @@ impl Lowerer<'_, '_> {
         let mut input = call.tensor("input")?;
         let given: Vec<Lowered> = match call.get("other") {
             Some(Lowered::Items(items)) => items.clone(),
-            Some(other @ Lowered::Tensor(_)) => vec![other.clone()],
+            Some(other @ (Lowered::Tensor(_) | Lowered::Known(Value::List(_)))) => {
+                vec![other.clone()]
+            }
             Some(Lowered::Known(Value::Tuple(items))) => {
                 items.iter().cloned().map(Lowered::Known).collect()
             }

@@ -576,6 +576,10 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                     _ => None,
                 };
                 match items.iter().map(known).collect::<Option<Vec<_>>>() {
+                    // An index is another one as a list.
+                    Some(known) if matches!(arg, Arg::List(_)) => {
+                        Ok(Lowered::Known(Value::List(known.into())))
+                    }
                     Some(known) => Ok(Lowered::Known(Value::Tuple(known.into()))),
                     None => Ok(Lowered::Items(items)),
                 }

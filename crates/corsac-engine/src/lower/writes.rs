@@ -452,6 +452,8 @@ impl Lowerer<'_, '_> {
         source: ValueId,
         combination: Combination,
     ) -> Result<ValueId, Reason> {
+        let index = index.iter().map(|item| self.as_index(item.clone()));
+        let index: &[Lowered] = &index.collect::<Result<Vec<_>, _>>()?;
         let mut basic = Vec::with_capacity(index.len());
         let tensors = index.iter().any(|item| matches!(item, Lowered::Tensor(_)));
         for item in index {

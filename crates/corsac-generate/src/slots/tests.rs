@@ -68,6 +68,7 @@ impl Steps for Hashing {
         to: &mut Grid,
         (other, at): (usize, usize),
     ) -> Result<(), GenerateError> {
+        to[other].fill(None);
         to[other][at..at + columns.len()].clone_from_slice(&from[row][columns]);
         Ok(())
     }
