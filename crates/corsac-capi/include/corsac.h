@@ -13,8 +13,8 @@
  * as it does. The library keeps no pointer to an argument after a call, tensors of DLPack apart.
  *
  * Threads. Any number of threads may use the same model or tensor at once, and hand handles to each
- * other; calls of one session wait for each other. A handle is freed when no thread uses it any more. Memory of inputs is not written to, and
- * memory of outputs is not used, by others during a run.
+ * other; calls of one session wait for each other. A handle is freed when no thread uses it any more.
+ * Memory of inputs is not written to, and memory of outputs is not used, by others during a run.
  */
 
 #ifndef CORSAC_H

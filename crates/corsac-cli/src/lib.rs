@@ -1,5 +1,5 @@
-//! The `corsac` program: runs, measures and shows model files that `corsac.save` wrote, and links
-//! neither Python nor PyTorch.
+//! The `corsac` program: runs, measures and shows model files that `corsac.save` wrote, continues texts with
+//! language models among them, and links neither Python nor PyTorch.
 //!
 //! Results go to standard output, as a table or, with `--json`, for programs to read. An error is
 //! one line on standard error, with exit code 2.
