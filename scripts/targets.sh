@@ -16,6 +16,13 @@ has_std() {
     compgen -G "$(rustc --print target-libdir --target "$1")/libcore-*.rlib" >/dev/null
 }
 
+# The first program that is needed to run programs for ARM, and is not there.
+lacking() {
+    for program in aarch64-linux-gnu-gcc qemu-aarch64; do
+        command -v "$program" >/dev/null || { printf '%s\n' "$program"; return; }
+    done
+}
+
 missing() {
     printf 'corsac: %s is left out: %s\n' "$1" "$2" >&2
 }
@@ -30,17 +37,14 @@ for target in "$@"; do
     fi
     if [ -n "$runs" ] && [ "$target" = aarch64-unknown-linux-gnu ]; then
         packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
-        programs=(aarch64-linux-gnu-gcc qemu-aarch64)
-        if ! command -v "${programs[@]}" >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-            (timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive timeout 240 \
-                apt-get -qq install -y --no-install-recommends "${packages[@]}") >/dev/null 2>&1 || true
+        if [ -n "$(lacking)" ]; then
+            "$(dirname "$0")"/apt_install.sh "${packages[@]}" || true
         fi
-        for program in "${programs[@]}"; do
-            if ! command -v "$program" >/dev/null; then
-                missing "$target" "no $program: sudo apt install ${packages[*]}"
-                continue 2
-            fi
-        done
+        program=$(lacking)
+        if [ -n "$program" ]; then
+            missing "$target" "no $program: sudo apt install ${packages[*]}"
+            continue
+        fi
     fi
     printf '%s\n' "$target"
 done

@@ -1,6 +1,6 @@
 //! `corsac generate`
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,12 +15,13 @@ use crate::arguments::GenerateOptions;
 use crate::failure::Failure;
 
 /// A text that is being generated.
+#[derive(Default)]
 struct Text<'t> {
     tokens: Vec<u32>,
     stream: Option<TextStream<'t>>,
     /// What has been decoded.
     text: String,
-    finish: Option<&'static str>,
+    finish: Option<Finish>,
 }
 
 /// Continues the prompts. A panic is an error, as it is in other calls of models.
@@ -43,26 +44,20 @@ fn generate(options: &GenerateOptions, out: &mut dyn Write) -> Result<(), Failur
     let rows = prompts.len().min(model.most_rows());
     let mut batch = model.batch(rows).map_err(failed)?;
     let start = Instant::now();
-    let mut order: Vec<SequenceId> = Vec::new();
-    let mut texts: HashMap<SequenceId, Text<'_>> = HashMap::new();
+    let mut texts: BTreeMap<SequenceId, Text<'_>> = BTreeMap::new();
     for (number, prompt) in (0..).zip(prompts) {
         let id = batch.add(options.request(prompt, number)).map_err(failed)?;
-        order.push(id);
         let stream = tokenizer
             .as_ref()
             .map(|own| own.stream(options.stop.clone()));
-        texts.insert(
-            id,
-            Text {
-                tokens: Vec::new(),
-                stream,
-                text: String::new(),
-                finish: None,
-            },
-        );
+        let text = Text {
+            stream,
+            ..Text::default()
+        };
+        texts.insert(id, text);
     }
     // Several texts would be mixed.
-    let is_streamed = order.len() == 1 && !options.json;
+    let is_streamed = texts.len() == 1 && !options.json;
     let mut first_token = None;
     while !batch.is_empty() {
         let tokens = batch.step().map_err(failed)?;
@@ -82,12 +77,12 @@ fn generate(options: &GenerateOptions, out: &mut dyn Write) -> Result<(), Failur
         }
     }
     let seconds = start.elapsed().as_secs_f64();
-    let texts = order.iter().filter_map(|id| texts.get(id));
+    let texts = texts.values();
     if options.json {
         let count: usize = texts.clone().map(|text| text.tokens.len()).sum();
         let described = texts.map(|text| {
             json!({"tokens": text.tokens, "text": text.stream.as_ref().map(|_| &text.text),
-                "finish": text.finish})
+                "finish": text.finish.map(Finish::name)})
         });
         let report = json!({"texts": described.collect::<Vec<_>>(), "seconds": seconds,
             "first_token_seconds": first_token.map(|time| time.as_secs_f64()),
@@ -110,7 +105,7 @@ impl Text<'_> {
             self.tokens.push(token);
         }
         let is_text = !matches!(finish, Some(Finish::Stop | Finish::Invalid));
-        self.finish = finish.map(Finish::name);
+        self.finish = finish;
         let mut piece = String::new();
         match &mut self.stream {
             Some(stream) => {
@@ -118,7 +113,7 @@ impl Text<'_> {
                     piece = stream.push(token)?;
                 }
                 if stream.is_stopped() {
-                    self.finish = Some("stop");
+                    self.finish = Some(Finish::Stop);
                 } else if finish.is_some() {
                     piece.push_str(&stream.finish());
                 }

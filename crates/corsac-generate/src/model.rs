@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use corsac_engine::{
-    DType, Data, DataMut, Elements, Model, ModelFile, ModelProgram, Session, Size, Tensor,
-    TensorSpec,
+    DType, Data, DataMut, Elements, Model, ModelFile, ModelProgram, Session, Signature, Size,
+    Tensor, TensorSpec,
 };
 use serde::Deserialize;
 
@@ -50,8 +50,6 @@ struct Settings {
 pub struct TextModel {
     model: Arc<Model>,
     limits: TextLimits,
-    longest_step: usize,
-    fewest_columns: usize,
     most_rows: usize,
     layouts: Arc<[CacheLayout]>,
 }
@@ -91,9 +89,9 @@ impl TextModel {
         let (prompt, token) = (prompt?, token?);
         check_inputs(prompt)?;
         check_inputs(token)?;
-        let (_, longest_step) = range(prompt, LENGTH)
+        let (_, longest_step) = range(prompt.signature(), LENGTH)
             .ok_or_else(|| wrong("the program \"prompt\" has no size \"length\"".to_owned()))?;
-        let (_, most_rows) = range(token, ROWS).unwrap_or((1, 1));
+        let (_, most_rows) = range(token.signature(), ROWS).unwrap_or((1, 1));
         let vocabulary = match token.outputs() {
             [logits] if logits.shape.len() == 2 => logits.shape[1],
             outputs => {
@@ -108,10 +106,8 @@ impl TextModel {
             Some(threads) => model.with_threads(threads),
             None => model,
         };
-        let symbols = model.state().symbols().iter();
-        let columns = symbols.clone().find(|own| own.name == COLUMNS);
-        let (fewest_columns, most_columns) = columns.map_or((1, None), |own| (own.least, own.most));
-        let most_columns = most_columns.unwrap_or(usize::MAX);
+        let (fewest_columns, most_columns) = range(model.state(), COLUMNS)
+            .ok_or_else(|| wrong(format!("no state of the file has the size \"{COLUMNS}\"")))?;
         let length = settings.length.unwrap_or(most_columns).min(most_columns);
         if length < fewest_columns {
             return Err(wrong(format!(
@@ -140,10 +136,10 @@ impl TextModel {
             limits: TextLimits {
                 vocabulary,
                 length,
+                longest_step,
+                fewest_columns,
                 stop: settings.stop,
             },
-            longest_step,
-            fewest_columns,
             most_rows,
         })
     }
@@ -200,9 +196,9 @@ fn check_inputs(program: &ModelProgram) -> Result<(), GenerateError> {
     Ok(())
 }
 
-/// The range of a size of a program.
-fn range(program: &ModelProgram, name: &str) -> Option<(usize, usize)> {
-    let mut symbols = program.signature().symbols().iter();
+/// The range of a size.
+fn range(signature: &Signature, name: &str) -> Option<(usize, usize)> {
+    let mut symbols = signature.symbols().iter();
     let found = symbols.find(|own| own.name == name)?;
     Some((found.least, found.most.unwrap_or(usize::MAX)))
 }
@@ -212,14 +208,6 @@ impl Steps for TextModel {
 
     fn limits(&self) -> &TextLimits {
         &self.limits
-    }
-
-    fn longest_step(&self) -> usize {
-        self.longest_step
-    }
-
-    fn fewest_columns(&self) -> usize {
-        self.fewest_columns
     }
 
     fn new_caches(&self, rows: usize, columns: usize) -> Result<Session, GenerateError> {
@@ -234,7 +222,8 @@ impl Steps for TextModel {
 
     fn columns(caches: &Session) -> usize {
         let found = caches.sizes().find(|(name, _)| *name == COLUMNS);
-        found.map_or(usize::MAX, |(_, columns)| columns)
+        // All state of language models has them.
+        found.map_or(0, |(_, columns)| columns)
     }
 
     fn copy(

@@ -69,6 +69,10 @@ pub(crate) struct TextLimits {
     pub(crate) vocabulary: usize,
     /// Most tokens of a text.
     pub(crate) length: usize,
+    /// Most tokens that are read at once.
+    pub(crate) longest_step: usize,
+    /// Fewest columns of caches.
+    pub(crate) fewest_columns: usize,
     /// Tokens that end a text.
     pub(crate) stop: Vec<u32>,
 }

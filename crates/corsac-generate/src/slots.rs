@@ -113,50 +113,54 @@ impl<S: Steps> Slots<S> {
     /// If the model fails. Then nothing has changed but for sequences that have begun.
     pub(crate) fn step(&mut self, steps: &S) -> Result<Vec<NewToken>, GenerateError> {
         let mut found = self.continue_rows(steps)?;
-        while self.running() < self.most && !self.waiting.is_empty() {
-            match self.begin(steps) {
-                Ok(token) => found.extend(token),
-                // Tokens that are there are not to be lost.
-                Err(_) if !found.is_empty() => break,
-                Err(error) => return Err(error),
+        while self.running() < self.most
+            && let Some(mut row) = self.waiting.pop_front()
+        {
+            match self.read_prompt(steps, &row.sequence.tokens) {
+                Ok((free, logits)) => {
+                    let token = row.extend(&logits);
+                    self.rows[free] = token.finish.is_none().then_some(row);
+                    self.free_rows(steps);
+                    found.push(token);
+                }
+                Err(error) => {
+                    self.waiting.push_front(row);
+                    // Tokens that are there are not to be lost.
+                    if found.is_empty() {
+                        return Err(error);
+                    }
+                    break;
+                }
             }
         }
         Ok(found)
     }
 
-    /// Reads the prompt of the first sequence that waits.
-    fn begin(&mut self, steps: &S) -> Result<Option<NewToken>, GenerateError> {
-        let Some(first) = self.waiting.front() else {
-            return Ok(None);
-        };
-        let len = first.sequence.tokens.len();
-        let (own, logits) = prompt(steps, &first.sequence.tokens)?;
+    /// Reads a prompt into a free row: the number of this, and the logits after the prompt.
+    fn read_prompt(
+        &mut self,
+        steps: &S,
+        tokens: &[u32],
+    ) -> Result<(usize, Vec<f32>), GenerateError> {
+        let len = tokens.len();
+        let (own, logits) = prompt(steps, tokens)?;
         let running = self.running();
         if running == 0 {
             (self.caches, self.end) = (Some(own), len);
             self.rows.resize_with(1, || None);
-        } else {
-            let is_full = running == self.rows.len();
-            if is_full || len > self.end {
-                let rows = (running + usize::from(is_full)).max(self.rows.len());
-                let end = self.end.max(len);
-                self.arrange(steps, self.rows_for(rows), end, columns(steps, end))?;
-            }
-            let free = self.rows.iter().position(Option::is_none).unwrap_or(0);
-            if let Some(caches) = &mut self.caches {
-                steps.copy(&own, 0, 0..len, caches, (free, self.end - len))?;
-            }
+            return Ok((0, logits));
         }
-        let Some(mut row) = self.waiting.pop_front() else {
-            return Ok(None);
-        };
-        let token = row.extend(&logits);
-        let free = self.rows.iter_mut().find(|own| own.is_none());
-        if let (Some(free), None) = (free, token.finish) {
-            *free = Some(row);
+        let is_full = running == self.rows.len();
+        if is_full || len > self.end {
+            let rows = (running + usize::from(is_full)).max(self.rows.len());
+            let end = self.end.max(len);
+            self.arrange(steps, self.rows_for(rows), end, columns(steps, end))?;
         }
-        self.free_rows(steps);
-        Ok(Some(token))
+        let free = self.rows.iter().position(Option::is_none).unwrap_or(0);
+        if let Some(caches) = &mut self.caches {
+            steps.copy(&own, 0, 0..len, caches, (free, self.end - len))?;
+        }
+        Ok((free, logits))
     }
 
     /// Continues each row by a token.
@@ -253,8 +257,9 @@ impl<S: Steps> Slots<S> {
 
 /// Number of columns for `filled` ones and a few more.
 fn columns<S: Steps>(steps: &S, filled: usize) -> usize {
+    let limits = steps.limits();
     let wanted = (filled + 1).next_multiple_of(COLUMNS);
-    wanted.clamp(steps.fewest_columns(), steps.limits().length)
+    wanted.clamp(limits.fewest_columns, limits.length)
 }
 
 /// Caches with these tokens, and the logits after the last.
@@ -262,7 +267,7 @@ fn prompt<S: Steps>(steps: &S, tokens: &[u32]) -> Result<(S::Caches, Vec<f32>), 
     let mut caches = steps.new_caches(1, columns(steps, tokens.len()))?;
     let mut logits = Vec::new();
     let mut column = 0;
-    for part in tokens.chunks(steps.longest_step()) {
+    for part in tokens.chunks(steps.limits().longest_step) {
         let step = Step {
             tokens: part,
             read: &[column],

@@ -12,12 +12,6 @@ pub(crate) trait Steps {
 
     fn limits(&self) -> &TextLimits;
 
-    /// Most tokens that are read at once.
-    fn longest_step(&self) -> usize;
-
-    /// Fewest columns of caches.
-    fn fewest_columns(&self) -> usize;
-
     fn new_caches(&self, rows: usize, columns: usize) -> Result<Self::Caches, GenerateError>;
 
     fn columns(caches: &Self::Caches) -> usize;

@@ -42,14 +42,6 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens, without special ones.
-    ///
-    /// # Errors
-    /// If the tokenizer cannot decode them.
-    pub fn decode(&self, tokens: &[u32]) -> Result<String, GenerateError> {
-        self.0.decode(tokens, true).map_err(wrong)
-    }
-
     /// Decodes tokens one by one, up to the first of the texts `stop`.
     #[must_use]
     pub fn stream(&self, stop: Vec<String>) -> TextStream<'_> {

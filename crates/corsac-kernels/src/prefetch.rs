@@ -2,6 +2,8 @@
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
+/// Distance from weights of 4 or 8 bits to those that are prefetched meanwhile, in bytes.
+pub(crate) const DISTANCE: usize = 8192;
 
 /// Reads the line at `place` into the nearest cache. The address need not be valid: nothing that a
 /// program can observe depends on it.

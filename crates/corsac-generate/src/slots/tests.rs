@@ -9,7 +9,6 @@ use crate::request::TextLimits;
 /// A model whose next token depends on all tokens of the text and their positions.
 struct Hashing {
     limits: TextLimits,
-    longest_step: usize,
 }
 
 /// Rows of columns with a token and its position.
@@ -20,9 +19,10 @@ fn hashing(length: usize, longest_step: usize) -> Hashing {
         limits: TextLimits {
             vocabulary: 50,
             length,
+            longest_step,
+            fewest_columns: longest_step,
             stop: vec![3],
         },
-        longest_step,
     }
 }
 
@@ -41,14 +41,6 @@ impl Steps for Hashing {
 
     fn limits(&self) -> &TextLimits {
         &self.limits
-    }
-
-    fn longest_step(&self) -> usize {
-        self.longest_step
-    }
-
-    fn fewest_columns(&self) -> usize {
-        self.longest_step
     }
 
     fn new_caches(&self, rows: usize, columns: usize) -> Result<Grid, GenerateError> {
@@ -77,7 +69,7 @@ impl Steps for Hashing {
         let rows = step.read.len();
         assert_eq!(caches.len(), rows);
         let len = step.tokens.len() / rows;
-        assert!(len <= self.longest_step);
+        assert!(len <= self.limits.longest_step);
         let mut found = Vec::new();
         for (row, tokens) in step.tokens.chunks(len).enumerate() {
             for (at, &token) in tokens.iter().enumerate() {

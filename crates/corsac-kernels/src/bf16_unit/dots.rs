@@ -1,13 +1,13 @@
 //! Dot products of pairs (AVX-512 BF16) over the layout of tiles.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps,
-    _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps,
-    _mm512_storeu_ps,
+    __m512, __m512bh, __m512i, _MM_HINT_T1, _mm_prefetch, _mm512_add_ps, _mm512_dpbf16_ps,
+    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
 use super::{COLUMNS, LINE, Operands, ROWS, RUN, Sums, WEIGHTS_LEN};
 use crate::bf16::Bf16;
+use crate::prefetch;
 
 /// Columns of a vector of sums.
 const LANES: usize = 16;
@@ -94,7 +94,7 @@ unsafe fn block<const P: usize, const S: usize>(
                     let from = &weights[tile + pair * 2 * LANES..][..2 * LANES];
                     if P < FEW {
                         // Past the end, too: prefetching has no effect that a program can observe.
-                        _mm_prefetch(from.as_ptr().wrapping_add(DISTANCE).cast(), _MM_HINT_T0);
+                        prefetch::nearest(from.as_ptr().wrapping_add(DISTANCE));
                     }
                     // SAFETY: these are 32 numbers of 16 bits.
                     pairs(unsafe { _mm512_loadu_si512(from.as_ptr().cast()) })

@@ -8,10 +8,8 @@ use super::lanes::DotProduct;
 use super::lanes::{Avx2, Avx2Pairs, Avx512Vnni, AvxVnni};
 use super::lanes::{Lanes, Vector};
 use super::{COLUMNS, Product, QUAD, blocks};
-use crate::prefetch::{self, LINE};
+use crate::prefetch::{self, DISTANCE, LINE};
 
-/// Distance from weights to those that are prefetched meanwhile, in bytes.
-pub(super) const DISTANCE: usize = 8192;
 /// Bytes of a quad of all columns.
 pub(super) const QUAD_BYTES: usize = QUAD * COLUMNS;
 

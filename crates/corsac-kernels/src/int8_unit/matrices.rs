@@ -7,9 +7,9 @@ use std::arch::aarch64::{
 };
 use std::arch::{asm, is_aarch64_feature_detected};
 
-use super::dots::{DISTANCE, QUAD_BYTES};
+use super::dots::QUAD_BYTES;
 use super::{COLUMNS, Product, QUAD, blocks};
-use crate::prefetch::{self, LINE};
+use crate::prefetch::{self, DISTANCE, LINE};
 
 /// Columns whose sums are computed at a time: four pairs.
 const OWN: usize = 8;

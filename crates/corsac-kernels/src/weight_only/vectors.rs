@@ -6,10 +6,7 @@ use super::lanes::Neon;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 use super::{Bits, CHUNK, PANEL, Product, Scales};
-use crate::prefetch::{self, LINE};
-
-/// Distance from weights to those that are prefetched meanwhile, in bytes.
-const DISTANCE: usize = 8192;
+use crate::prefetch::{self, DISTANCE, LINE};
 
 /// Sets the sums of each row with vectors of 512 bits.
 ///
@@ -49,49 +46,44 @@ pub(super) unsafe fn avx512(product: &Product<'_>, mut results: &mut [[f32; PANE
     }
 }
 
-/// Sets the sums of each row with vectors of 256 bits.
+/// Sets the sums of each row with vectors of 256 bits: of sixteen, two rows take eight.
 ///
 /// # Safety
 /// The processor has the instructions of [`Avx2`]; else as [`avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn avx2(product: &Product<'_>, mut results: &mut [[f32; PANEL]]) {
-    let mut first = 0;
-    while !results.is_empty() {
-        // Of sixteen vectors, two rows take eight.
-        let count = results.len().min(2);
-        let (own, rest) = results.split_at_mut(count);
-        // SAFETY: by the contract of this function; these rows are there.
-        unsafe {
-            match (product.bits, count) {
-                (Bits::Four, 2) => panel::<Avx2, 4, 2, 4, 1>(product, first, own),
-                (Bits::Four, _) => panel::<Avx2, 4, 1, 4, 1>(product, first, own),
-                (Bits::Eight, 2) => panel::<Avx2, 8, 2, 4, 1>(product, first, own),
-                (Bits::Eight, _) => panel::<Avx2, 8, 1, 4, 2>(product, first, own),
-            }
-        }
-        (first, results) = (first + count, rest);
-    }
+pub(super) unsafe fn avx2(product: &Product<'_>, results: &mut [[f32; PANEL]]) {
+    // SAFETY: by the contract of this function.
+    unsafe { pairs::<Avx2, 4>(product, results) }
 }
 
-/// Sets the sums of each row with vectors of 128 bits.
+/// Sets the sums of each row with vectors of 128 bits: of 32, two rows take sixteen.
 ///
 /// # Safety
 /// As for [`panel`], of all rows.
 #[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn neon(product: &Product<'_>, mut results: &mut [[f32; PANEL]]) {
+pub(super) unsafe fn neon(product: &Product<'_>, results: &mut [[f32; PANEL]]) {
+    // SAFETY: by the contract of this function.
+    unsafe { pairs::<Neon, 8>(product, results) }
+}
+
+/// Sets the sums of each row, two rows at a time, in `V` vectors.
+///
+/// # Safety
+/// As for [`panel`], of all rows.
+#[inline(always)]
+unsafe fn pairs<L: Lanes, const V: usize>(product: &Product<'_>, mut results: &mut [[f32; PANEL]]) {
     let mut first = 0;
     while !results.is_empty() {
-        // Of 32 vectors, two rows take sixteen.
         let count = results.len().min(2);
         let (own, rest) = results.split_at_mut(count);
         // SAFETY: by the contract of this function; these rows are there.
         unsafe {
             match (product.bits, count) {
-                (Bits::Four, 2) => panel::<Neon, 4, 2, 8, 1>(product, first, own),
-                (Bits::Four, _) => panel::<Neon, 4, 1, 8, 1>(product, first, own),
-                (Bits::Eight, 2) => panel::<Neon, 8, 2, 8, 1>(product, first, own),
-                (Bits::Eight, _) => panel::<Neon, 8, 1, 8, 2>(product, first, own),
+                (Bits::Four, 2) => panel::<L, 4, 2, V, 1>(product, first, own),
+                (Bits::Four, _) => panel::<L, 4, 1, V, 1>(product, first, own),
+                (Bits::Eight, 2) => panel::<L, 8, 2, V, 1>(product, first, own),
+                (Bits::Eight, _) => panel::<L, 8, 1, V, 2>(product, first, own),
             }
         }
         (first, results) = (first + count, rest);
