@@ -140,10 +140,15 @@ class Replay:
         returned, _, _ = self._outcome(results, cast(Any, inputs), (), {})
         if is_plain(returned, kind=Node):
             return returned
+        return tuple(self._tensors(results, inputs))
+
+    def _tensors(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """The tensors of the return value and of the effects, in order."""
         computed = iter(results)
-        return tuple(
-            next(computed) if own is None else inputs[cast(int, own)] for own in self._sources
-        )
+        return [
+            next(computed) if own is None else inputs[own] if isinstance(own, int) else own
+            for own in self._sources
+        ]
 
     def _outcome(
         self,
@@ -153,11 +158,7 @@ class Replay:
         values: Mapping[str, Any],
     ) -> tuple[Any, list[Edit], list[Any]]:
         """As :meth:`outcome`, with the arguments of deferred calls."""
-        computed = iter(results)
-        tensors = [
-            next(computed) if own is None else inputs[own] if isinstance(own, int) else own
-            for own in self._sources
-        ]
+        tensors = self._tensors(results, inputs)
         returned, *left = self._template.build(tensors, objects, values)
         edits = []
         for number, kind, key, count in self._edits:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from corsac._engine.compiled_graph import CompiledGraph
 
-ModelFileError = _core.ModelFileError
 
 #: Modules that the graph of a file may name. Its operators are checked before against the catalogue,
 #: which has none that read files or run code.

@@ -36,6 +36,7 @@ class Source:
         model: what is called; a module or a function.
         root: the module that has its buffers.
         inputs: example inputs.
+        names: the names of these.
         declared: ``dynamic_shapes``.
     """
 
@@ -43,6 +44,7 @@ class Source:
     model: Callable[..., Any]
     root: nn.Module
     inputs: tuple[torch.Tensor, ...]
+    names: Sequence[str]
     declared: Any
 
     def captured(
@@ -79,6 +81,8 @@ def sources(
     if unknown:
         raise ValueError(f"dynamic_shapes: there is no program {unknown[0]!r}")
     found = []
+    # By model: its readable form, which its programs share.
+    known: dict[int, tuple[Any, nn.Module]] = {}
     for name, given in programs.items():
         own, inputs = model, given
         if isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
@@ -90,8 +94,12 @@ def sources(
         reason = _core.Recording.unavailable()
         if reason is not None:
             raise CompileError(f"state cannot be saved here: {reason}")
-        read, root = readable(own)
-        found.append(Source(name, read, root, as_tuple(inputs), dynamic_shapes.get(name)))
+        if id(own) not in known:
+            known[id(own)] = readable(own)
+        read, root = known[id(own)]
+        examples = as_tuple(inputs)
+        names = input_names(read, examples)
+        found.append(Source(name, read, root, examples, names, dynamic_shapes.get(name)))
     return found
 
 
@@ -128,25 +136,20 @@ def save_programs(
 
 def _state(given: Sequence[Source], buffers: Buffers, state: bool | Sequence[str]) -> list[str]:
     """The names of the state: those that are listed, or of all buffers that the programs write to."""
-    listed = None if isinstance(state, bool) else buffers.chosen(state)
-    found = set()
-    for own in given:
-        for tensor in own.captured(buffers, {}, {}).written:
-            name = buffers.name(tensor)
-            if state is False or (listed is not None and name not in listed):
-                hint = "state=True" if state is False else f"state=[{name!r}, ...]"
-                raise CompileError(
-                    f"{_about(own.name)}the model writes to its buffer {name}: {hint} makes it state of the file"
-                )
-            found.add(name)
-    return [name for name in buffers.tensors if name in found] if listed is None else listed
+    if not isinstance(state, bool):
+        return buffers.chosen(state)
+    if not state:
+        return []
+    written = [own for source in given for own in source.captured(buffers, {}, {}).written]
+    found = {buffers.name(own) for own in written}
+    return [name for name in buffers.tensors if name in found]
 
 
 @dataclass
 class _Declared:
     """Symbolic sizes: of the inputs of each program, and of state, which has the same in all."""
 
-    inputs: list[Any] = field(default_factory=list)
+    inputs: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -155,13 +158,12 @@ class _Declared:
         for own in given:
             inputs = own.declared
             if isinstance(inputs, Mapping):
-                known = input_names(own.model, own.inputs)
-                for name in [key for key in inputs if key in names and key not in known]:
+                for name in [key for key in inputs if key in names and key not in own.names]:
                     # Sizes that follow from others (2*n) are equal to nothing.
                     if repr(found.state.setdefault(name, inputs[name])) != repr(inputs[name]):
                         raise ValueError(f"dynamic_shapes: {name!r} differs between programs")
                 inputs = {key: dims for key, dims in inputs.items() if key not in found.state}
-            found.inputs.append(inputs)
+            found.inputs[own.name] = inputs
         return found
 
 
@@ -185,10 +187,16 @@ class _Part:
         weights: FileWeights,
     ) -> _Part:
         graph = source.captured(buffers, dict.fromkeys(names, ()), {})
+        for name in map(buffers.name, graph.written):
+            if name not in names:
+                hint = f"state=[{name!r}, ...]" if names else "state=True"
+                raise CompileError(
+                    f"{_about(source.name)}the model writes to its buffer {name}: {hint} makes it state of the file"
+                )
         state = [buffers.name(own) for own in graph.state]
         tensors = [*source.inputs, *graph.state]
-        known = [*input_names(source.model, source.inputs), *state]
-        inputs = declared.inputs.pop(0)
+        known = [*source.names, *state]
+        inputs = declared.inputs[source.name]
         own = {name: dims for name, dims in declared.state.items() if name in state}
         if own:
             inputs = {

@@ -86,38 +86,39 @@ def save(
         shapes = None
         if dynamic_shapes is not None:
             shapes = DynamicShapes.of(dynamic_shapes, input_names(model, inputs), inputs)
-        if shapes is None or not shapes.ranges:
-            _write(path, _program(model, inputs)[0], inputs, others)
-        else:
-            _save_dynamic(model, path, inputs, shapes, others)
+        _save_graph(model, path, inputs, shapes if shapes and shapes.ranges else None, others)
 
 
-def _save_dynamic(
+def _save_graph(
     model: Any,
     path: str | os.PathLike[str],
     inputs: tuple[torch.Tensor, ...],
-    shapes: DynamicShapes,
+    shapes: DynamicShapes | None,
     metadata: dict[str, str],
 ) -> None:
-    """Write a model with symbolic sizes."""
+    """Write a model without state; ``shapes`` are its symbolic sizes, if it has some."""
     module, truths = _program(model, inputs, shapes)
     placeholders = module.graph.find_nodes(op="placeholder")
+    types = [type_of(own) for own in inputs]
+    sizes: Sequence[Any] = [own for _, own in types]
+    if shapes is not None:
+        sizes = shapes.declared_shapes(inputs)
     specs = [
-        (node.target, type_of(own)[0], shape)
-        for node, own, shape in zip(
-            placeholders, inputs, shapes.declared_shapes(inputs), strict=True
-        )
+        (node.target, dtype, shape)
+        for node, (dtype, _), shape in zip(placeholders, types, sizes, strict=True)
     ]
     weights = FileWeights()
     weights.name(module)
     text, conditions = module.graph.to_lossless(), [node.name for node in truths]
+    symbols: list[Any] = []
+    if shapes is not None:
 
-    def draft(symbols: list[tuple[str, int, int | None]]) -> _core.ModelDraft:
-        return _core.ModelDraft(text, specs, weights.types(), symbols, conditions)
+        def draft(symbols: list[tuple[str, int, int | None]]) -> _core.ModelDraft:
+            return _core.ModelDraft(text, specs, weights.types(), symbols, conditions)
 
-    module.recompile()
-    promised = PromisedSizes(shapes, inputs, draft, module, _called(model))
-    program: Any = ("", text, specs, [], promised.symbols(), conditions)
+        module.recompile()
+        symbols = PromisedSizes(shapes, inputs, draft, module, _called(model)).symbols()
+    program: Any = ("", text, specs, [], symbols, conditions)
     _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata)
 
 
@@ -130,20 +131,6 @@ def _called(model: Any) -> Callable[..., Any]:
         return root_of(module_of(own))
     # Of results in classes, a graph has the tensors.
     return lambda *inputs: graph_for(own, inputs)(*inputs)
-
-
-def _write(
-    path: str | os.PathLike[str],
-    module: GraphModule,
-    inputs: tuple[torch.Tensor, ...],
-    metadata: dict[str, str],
-) -> None:
-    placeholders = module.graph.find_nodes(op="placeholder")
-    specs = [(node.target, *type_of(own)) for node, own in zip(placeholders, inputs, strict=True)]
-    weights = FileWeights()
-    weights.name(module)
-    program: Any = ("", module.graph.to_lossless(), specs, [], [], [])
-    _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata)
 
 
 def _program(

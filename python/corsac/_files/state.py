@@ -11,6 +11,7 @@ from torch import nn
 
 from corsac._engine.native_graph import CompileError
 from corsac._files.weights import bytes_of
+from corsac._native.strides import each_once
 
 
 class Buffers:
@@ -90,9 +91,7 @@ class Buffers:
             for buffers, key, own in self._places:
                 buffers[key] = own
             for name, (memory, elements) in before.items():
-                # Expanded tensors cannot be written to.
-                if not _is_expanded(memory):
-                    memory.copy_(elements)
+                each_once(memory).copy_(each_once(elements, memory.stride()))
                 self.tensors[name].data = memory
 
     def fill(self, values: Mapping[str, torch.Tensor]) -> None:
@@ -128,11 +127,6 @@ def _span(own: torch.Tensor) -> tuple[int, int]:
         return 0, 0
     steps = sum((size - 1) * stride for size, stride in zip(own.shape, own.stride(), strict=True))
     return own.data_ptr(), own.data_ptr() + (steps + 1) * own.element_size()
-
-
-def _is_expanded(own: torch.Tensor) -> bool:
-    sizes = zip(own.shape, own.stride(), strict=True)
-    return any(size > 1 and stride == 0 for size, stride in sizes)
 
 
 def initial(name: str, own: torch.Tensor, symbolic: Collection[int]) -> torch.Tensor | None:

@@ -9,15 +9,13 @@ import torch
 
 from corsac._engine.native_graph import CompileError
 from corsac.fx import GraphModule
-from corsac.fx._module_attributes import _assign_attr
+from corsac.fx._module_attributes import _assign_attr, _get_attr
 
-#: Element type without the ``torch.``, and sizes.
-TensorType = tuple[str, list[int]]
 #: Memory of a tensor, and how it lies there.
 _Place = tuple[Any, ...]
 
 
-def type_of(tensor: torch.Tensor) -> TensorType:
+def type_of(tensor: torch.Tensor) -> tuple[str, list[int]]:
     """The element type and the sizes of a tensor."""
     return str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
 
@@ -47,10 +45,8 @@ class FileWeights:
             CompileError: an attribute is no tensor.
         """
         for node in module.graph.find_nodes(op="get_attr"):
-            value: Any = module
             target = str(node.target)
-            for part in target.split("."):
-                value = getattr(value, part)
+            value = _get_attr(module, target)
             if not isinstance(value, torch.Tensor):
                 raise CompileError(f"{node.target} is a {type(value).__name__}, not a tensor")
             name = self._name(value, target, program)
@@ -98,4 +94,4 @@ def _place(value: torch.Tensor) -> _Place:
     return value.data_ptr(), value.dtype, value.shape, value.stride()
 
 
-__all__ = ["FileWeights", "TensorType", "bytes_of", "type_of"]
+__all__ = ["FileWeights", "bytes_of", "type_of"]

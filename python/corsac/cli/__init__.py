@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from corsac import _core
 from corsac._lazy import torch_is_missing
 from corsac.cli.argument_parser import parser
-from corsac.cli.commands import NATIVE
+from corsac.cli.commands import CONVERTED, NATIVE
 from corsac.cli.failure import Failure
 
 __all__ = ["main"]
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _is_about_a_converted_file(words: Sequence[str]) -> bool:
     """Whether the command runs an ONNX model or a program of ``torch.export``."""
-    is_converted = any(word.endswith((".onnx", ".pt2")) for word in words)
+    is_converted = any(word.endswith(CONVERTED) for word in words)
     return words[:1] in (["run"], ["bench"]) and is_converted
 
 

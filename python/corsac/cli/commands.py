@@ -314,5 +314,7 @@ examples:
     ),
 )
 
+#: Suffixes of model files of other programs, which are converted.
+CONVERTED = (".onnx", ".pt2")
 #: Commands of the native program.
 NATIVE = tuple(command.name for command in COMMANDS if command.is_native)

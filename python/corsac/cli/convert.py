@@ -10,6 +10,7 @@ from typing import Any
 
 import corsac
 from corsac import _core, fx
+from corsac.cli.commands import CONVERTED
 from corsac.cli.failure import Failure, check_file, file_error, first_line
 from corsac.cli.inputs import given_inputs
 from corsac.cli.progress import working
@@ -22,7 +23,7 @@ _WHY = "converting"
 def run(options: argparse.Namespace) -> bool:
     """Read a model and write a file that runs without Python."""
     check_file(options.out, (".safetensors",))
-    if Path(options.model).suffix not in (".onnx", ".pt2"):
+    if Path(options.model).suffix not in CONVERTED:
         raise Failure(
             f"{options.model}: expected a file *.onnx or *.pt2; corsac save writes other models"
         )
@@ -66,7 +67,7 @@ def _write(
 
 def run_model(words: Sequence[str]) -> int:
     """``corsac run`` or ``corsac bench`` of a model in another format: of a file that is made of it for this call."""
-    at = next(at for at, word in enumerate(words) if word.endswith((".onnx", ".pt2")))
+    at = next(at for at, word in enumerate(words) if word.endswith(CONVERTED))
     module = read(words[at])
     inputs = _inputs_of_arrays(words, module) or given_inputs([], module, "running it")
     with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedParameter
 import corsac
 from corsac import _core, fx
 from corsac.cli.capture import graph_module
+from corsac.cli.commands import CONVERTED
 from corsac.cli.failure import Failure, file_error, first_line
 from corsac.cli.inputs import accepted, random_inputs
 from corsac.cli.model import FILES, keywords, load
@@ -109,7 +110,7 @@ def captured(reference: str, options: argparse.Namespace, *, one_way: bool = Fal
             sizes = tuple(size if isinstance(size, int) else None for size in shape)
             node.meta["declared_input"] = {"dtype": getattr(torch, dtype), "shape": sizes}
         return Subject(reference, module.graph, module)
-    if path.suffix in (".onnx", ".pt2"):
+    if path.suffix in CONVERTED:
         from corsac.cli.convert import read
 
         module = read(reference)
@@ -141,7 +142,7 @@ def graph_of(
 
 def _is_whole(path: Path) -> bool:
     """Whether a file contains its weights, or is the text of a graph, without modules."""
-    return path.suffix in (".safetensors", ".onnx", ".pt2", ".txt") or (
+    return path.suffix in (".safetensors", *CONVERTED, ".txt") or (
         path.suffix == ".graph" and path.is_file() and _is_graph_text(path)
     )
 

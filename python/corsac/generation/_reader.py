@@ -95,11 +95,6 @@ class TokenReader(nn.Module):
         """The names of the caches."""
         return [f"{name}_{at}" for at in range(self._layers) for name in ("keys", "values")]
 
-    def reset(self) -> None:
-        """Fill the caches with zeros."""
-        for name in self.names():
-            getattr(self, name).zero_()
-
     def forward(
         self,
         ids: torch.Tensor,

@@ -104,7 +104,7 @@ def tensor_of(proto: Any, folder: Path | None) -> torch.Tensor:
     # A copy: torch warns about memory that it may not write to.
     flat = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     if bits is not None:
-        return _integers(flat, bits, dtype)[:count].reshape(dims).clone()
+        return _integers(flat, bits, dtype, dims)
     return flat.view(dtype).reshape(dims)
 
 
@@ -122,15 +122,15 @@ def _listed(proto: Any, dtype: torch.dtype, dims: tuple[int, ...], count: int) -
         )
     if bits is not None:
         flat = torch.from_numpy(np.asarray(values, dtype=np.int64).astype(np.uint8))
-        return _integers(flat, bits, dtype)[:count].reshape(dims).clone()
+        return _integers(flat, bits, dtype, dims)
     if dtype.is_complex:
         real = torch.float32 if dtype == torch.complex64 else torch.float64
         return torch.view_as_complex(torch.tensor(values, dtype=real).reshape(*dims, 2))
     if dtype.is_floating_point and field == "int32_data":
         # Bits of types with 16 and 8.
         width = {2: np.uint16, 1: np.uint8}[dtype.itemsize]
-        bits = np.asarray(values, dtype=np.int64).astype(width)
-        return torch.from_numpy(bits).view(dtype).reshape(dims)
+        raw = np.asarray(values, dtype=np.int64).astype(width)
+        return torch.from_numpy(raw).view(dtype).reshape(dims)
     return torch.tensor(list(values), dtype=dtype).reshape(dims)
 
 
@@ -140,8 +140,10 @@ def unpacked(data: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.stack(parts, -1).flatten(-2)
 
 
-def _integers(packed: torch.Tensor, bits: int, dtype: torch.dtype) -> torch.Tensor:
-    flat = unpacked(packed, bits)
+def _integers(
+    packed: torch.Tensor, bits: int, dtype: torch.dtype, dims: tuple[int, ...]
+) -> torch.Tensor:
+    flat = unpacked(packed, bits)[: math.prod(dims)].reshape(dims).clone()
     if dtype == torch.uint8:
         return flat
     sign = 2 ** (bits - 1)

@@ -74,11 +74,10 @@ class Archive:
 
     def json(self, part: str) -> Any:
         """The value in a part in JSON."""
+        text = self._read(part, _LARGEST_TEXT)
         try:
-            return json.loads(self._read(part, _LARGEST_TEXT))
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
-            if isinstance(error, Pt2ImportError):
-                raise
             raise Pt2ImportError(f"{self.name}: {part} is no JSON ({error})") from error
 
     def storage(self, folder: str, name: Any) -> torch.Tensor:

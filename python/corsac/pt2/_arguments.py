@@ -16,6 +16,20 @@ _MEMORY_FORMATS = {
 _LAYOUTS = {7: torch.strided}
 _NUMBERS = {"Infinity": float("inf"), "-Infinity": -float("inf"), "NaN": float("nan")}
 _PLAIN: dict[str, type] = {"int": int, "bool": bool, "string": str}
+#: Kinds of lists, by the kind of their items.
+_LISTS = {
+    "tensors": "tensor",
+    "optional_tensors": "optional_tensor",
+    "nested_tensors": "tensors",
+    "sym_ints": "sym_int",
+    "sym_floats": "sym_float",
+    "sym_bools": "sym_bool",
+    "floats": "float",
+    "ints": "int",
+    "bools": "bool",
+    "strings": "string",
+    "int_lists": "ints",
+}
 #: The fields of unions for values that are known when the program runs, and for those that are known before.
 _SYMBOLS = ("as_name", "as_int", "as_float", "as_bool")
 
@@ -43,7 +57,9 @@ class Arguments:
     def value(self, argument: Any) -> Any:
         """The value of an argument."""
         kind, value = choice(argument)
-        kind = kind.removeprefix("as_")
+        return self._of(kind.removeprefix("as_"), value)
+
+    def _of(self, kind: str, value: Any) -> Any:
         if kind == "none":
             return None
         if kind == "tensor":
@@ -67,24 +83,9 @@ class Arguments:
             return complex(_number(value["real"]), _number(value["imag"]))
         if kind == "optional_tensor":
             return self.value(value)
-        return self._list(kind, value)
-
-    def _list(self, kind: str, value: Any) -> list[Any]:
-        if kind == "tensors":
-            return [self._named(own["name"]) for own in value]
-        if kind == "optional_tensors":
-            return [self.value(own) for own in value]
-        if kind == "nested_tensors":
-            return [[self._named(own["name"]) for own in part] for part in value]
-        if kind in ("sym_ints", "sym_floats", "sym_bools"):
-            return [self._symbol(own) for own in value]
-        if kind == "floats":
-            return [_number(own) for own in value]
-        if kind.removesuffix("s") in _PLAIN and kind.endswith("s"):
-            return [_checked(own, _PLAIN[kind.removesuffix("s")]) for own in value]
-        if kind == "int_lists":
-            return [[_checked(own, int) for own in part] for part in value]
-        raise Pt2ImportError(f"an argument that is a {kind.replace('_', ' ')}")
+        if kind not in _LISTS:
+            raise Pt2ImportError(f"an argument that is a {kind.replace('_', ' ')}")
+        return [self._of(_LISTS[kind], own) for own in value]
 
     def _symbol(self, value: Any) -> Any:
         kind, own = choice(value)

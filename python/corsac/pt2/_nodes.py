@@ -112,11 +112,11 @@ class Nodes:
 
     def _outputs(self, node: Node, outputs: Any) -> None:
         """Give names to the results of a node."""
-        kind, value = choice(outputs[0]) if len(outputs) == 1 else ("", None)
-        if kind and kind != "as_tensors":
-            self._define(node, kind, value)
+        several = _several(outputs)
+        if several is outputs and len(outputs) == 1:
+            self._define(node, *choice(outputs[0]))
         else:
-            self._parts(node, _several(outputs))
+            self._parts(node, several)
 
     def _parts(self, node: Node, outputs: Sequence[Any]) -> None:
         for at, own in enumerate(outputs):
