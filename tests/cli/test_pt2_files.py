@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import warnings
+from pathlib import Path
 
 import numpy
 import pytest
@@ -13,6 +13,7 @@ from torch.export import Dim
 
 import corsac
 from corsac.cli import main
+from kit.pt2_archives import archive
 
 
 class Pair(nn.Module):
@@ -24,20 +25,15 @@ class Pair(nn.Module):
         return {"sum": self.layer(pair[0]) * scale + pair[1], "rows": pair[0] * 2}
 
 
-def export(model: nn.Module, args: object, kwargs: object, shapes: object, path: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.export.save(torch.export.export(model, args, kwargs, dynamic_shapes=shapes), path)
-
-
 @pytest.fixture(autouse=True)
 def model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     made = nn.Sequential(nn.Linear(3, 4), nn.ReLU()).eval()
-    export(made, (torch.randn(5, 3),), None, ({0: Dim("batch", min=2, max=9)},), "net.pt2")
+    shapes = ({0: Dim("batch", min=2, max=9)},)
+    Path("net.pt2").write_bytes(archive(made, (torch.randn(5, 3),), shapes=shapes))
     pair = (torch.randn(5, 3), torch.randn(4))
-    export(Pair().eval(), (pair,), {"scale": 2.0}, None, "pair.pt2")
+    Path("pair.pt2").write_bytes(archive(Pair().eval(), (pair,), {"scale": 2.0}))
     return made
 
 

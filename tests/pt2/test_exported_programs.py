@@ -15,15 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 import corsac
 from corsac.pt2 import Pt2ImportError
-
-
-def archive(model: Any, args: Any, kwargs: Any = None, shapes: Any = None) -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
-        torch.export.save(program, file)
-    return file.getvalue()
+from kit.pt2_archives import archive
 
 
 def loaded(data: bytes) -> Any:
@@ -41,8 +33,7 @@ def compare(data: bytes, *args: Any, **kwargs: Any) -> corsac.fx.GraphModule:
             result, expected = ours(*given[0], **given[1]), theirs(*other[0], **other[1])
         assert type(result) is type(expected)
         for own, same in ((result, expected), (given, other)):
-            leaves = [(tree_leaves(own), tree_leaves(same))]
-            for left, right in zip(*leaves[0], strict=True):
+            for left, right in zip(tree_leaves(own), tree_leaves(same), strict=True):
                 torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True)
     state = theirs.state_dict()
     for name, own in ours.state_dict().items():

@@ -20,6 +20,7 @@ from torch import nn
 from torch.export import Dim
 
 from corsac.pt2 import Pt2ImportError, from_pt2
+from kit.pt2_archives import archive
 
 MODEL, WEIGHTS = "models/model.json", "data/weights/model_weights_config.json"
 
@@ -39,17 +40,11 @@ class Small(nn.Module):
 @pytest.fixture(scope="module")
 def parts() -> dict[str, bytes]:
     """The parts of an archive."""
-    file = io.BytesIO()
     args = (torch.randn(5, 4), (torch.randn(2), torch.randn(3)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        shapes = ({0: Dim("batch", max=9)}, ({}, {}), None)
-        torch.export.save(
-            torch.export.export(Small().eval(), args, {"scale": 3.0}, dynamic_shapes=shapes), file
-        )
-    with zipfile.ZipFile(file) as archive:
-        found = {own.partition("/")[2]: archive.read(own) for own in archive.namelist()}
-    return found
+    shapes = ({0: Dim("batch", max=9)}, ({}, {}), None)
+    made = io.BytesIO(archive(Small().eval(), args, {"scale": 3.0}, shapes))
+    with zipfile.ZipFile(made) as file:
+        return {own.partition("/")[2]: file.read(own) for own in file.namelist()}
 
 
 def packed(parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
