@@ -1,8 +1,5 @@
 """Imports made by compiling a model, and names that are imported on first use."""
 
-import subprocess
-import sys
-
 import pytest
 
 import corsac
@@ -10,6 +7,7 @@ import corsac.backends
 import corsac.distributed
 import corsac.lowering
 import corsac.onnx
+from kit.new_process import printed
 
 
 def test_compiling_a_model_imports_no_other_compiler() -> None:
@@ -24,11 +22,7 @@ assert result.tolist() == [0.0, 2.0]
 print([name for name in sys.modules if name.partition(".")[0] in ("functorch", "networkx", "onnx")])
 print([name for name in sys.modules if name.startswith(("corsac.minifier", "corsac.onnx", "corsac.lowering._lower"))])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "[]\n[]\n"
+    assert printed(program) == "[]\n[]\n"
 
 
 @pytest.mark.parametrize(
@@ -49,15 +43,9 @@ import corsac
 packages = "analysis backends cache config distributed fx lowering minifier onnx optimum passes quantization".split()
 print([name for name in packages if getattr(corsac, name).__name__ != f"corsac.{name}"])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "[]\n", done.stderr
+    assert printed(program) == "[]\n"
 
 
 def test_a_table_of_operators_is_full_from_the_start() -> None:
     program = "import corsac.onnx; print(len(corsac.onnx.operators()) > 100)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "True\n", done.stderr
+    assert printed(program) == "True\n"

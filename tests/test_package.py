@@ -1,14 +1,11 @@
 """Guarantees of `import corsac` before any model is involved."""
 
-import subprocess
-import sys
-
 import numpy as np
 import torch
 
 import corsac
+from kit.new_process import BLOCKED, printed
 
-BLOCKED = "import sys; sys.modules['torch'] = None\n"
 #: Names of the package that work without PyTorch.
 WITHOUT_TORCH = {
     "CompileError",
@@ -32,15 +29,6 @@ WITHOUT_TORCH = {
     "onnx",
     "pt2",
 }
-
-
-def printed(program, *words):
-    """What a new interpreter prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_version_is_that_of_the_built_module():

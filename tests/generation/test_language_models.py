@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 
 import corsac
 from kit.language_models import CONFIGS, language_model, prompts
+from kit.new_process import BLOCKED, printed
 
 
 @pytest.fixture(scope="module")
@@ -118,16 +117,11 @@ def test_equal_seeds_give_equal_texts(saved: Any) -> None:
 
 def test_texts_are_generated_without_torch(saved: Any) -> None:
     model, path = saved["gpt2"]
-    program = """
-import sys
-sys.modules["torch"] = None
+    program = f"""{BLOCKED}
 import corsac
 print(corsac.generation.load(sys.argv[1]).generate([5, 6, 7], max_new_tokens=12, stop=()))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{expected(model, [5, 6, 7])}\n"
+    assert printed(program, path) == f"{expected(model, [5, 6, 7])}\n"
 
 
 def test_texts_that_are_not_finite_leave_others_alone(tmp_path: Path) -> None:
