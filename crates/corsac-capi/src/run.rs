@@ -1,9 +1,7 @@
 //! Runs of models.
 
-use std::sync::Arc;
-
 use corsac_engine::{
-    Data, DataMut, Elements, Model, ModelError, RunError, Specialisation, TensorSpec,
+    DType, Data, DataMut, Elements, ModelError, ModelProgram, RunError, Specialisation, TensorSpec,
 };
 
 use crate::border::{ErrorHandle, call};
@@ -40,14 +38,15 @@ pub unsafe extern "C" fn corsac_model_run(
 ) -> Status {
     let run = || {
         // SAFETY: by the contract of this function.
-        let (model, inputs) = unsafe { checked(model, inputs, input_count, output_count) }?;
-        // SAFETY: by the contract of this function.
-        let places = unsafe { places(outputs, output_count) }?;
-        let sizes = specialised(model.model(), &inputs)?;
-        let run = |inputs: &[Data<'_>], outputs: &mut [DataMut<'_>]| {
-            model.model().run_specialised(&sizes, inputs, outputs)
+        let (model, inputs, places) = unsafe {
+            let model = given(model, "model")?.model();
+            let inputs = checked(model.program(None)?, inputs, input_count, output_count)?;
+            (model, inputs, places(outputs, output_count)?)
         };
-        run_new(&sizes, &inputs, &places, run)
+        let sizes = model.specialise_for_types(&types(&inputs))?;
+        run_new(&sizes, &inputs, &places, |inputs, outputs| {
+            model.run_specialised(&sizes, inputs, outputs)
+        })
     };
     // SAFETY: by the contract of this function.
     unsafe { call(error, run) }
@@ -78,12 +77,13 @@ pub unsafe extern "C" fn corsac_model_run_into(
     let run = || {
         // SAFETY: by the contract of this function.
         unsafe {
-            let (model, inputs) = checked(model, inputs, input_count, output_count)?;
+            let model = given(model, "model")?.model();
+            let inputs = checked(model.program(None)?, inputs, input_count, output_count)?;
             let outputs = items(outputs, output_count, "outputs")?;
             let outputs = View::all(outputs, "output")?;
-            let sizes = specialised(model.model(), &inputs)?;
+            let sizes = model.specialise_for_types(&types(&inputs))?;
             run_into(&sizes, &inputs, &outputs, |inputs, outputs| {
-                model.model().run_specialised(&sizes, inputs, outputs)
+                model.run_specialised(&sizes, inputs, outputs)
             })
         }
     };
@@ -119,7 +119,7 @@ pub(crate) fn run_new(
     run: impl FnOnce(&[Data<'_>], &mut [DataMut<'_>]) -> Result<(), ModelError>,
 ) -> Result<(), Error> {
     let specs = sizes.outputs().iter().enumerate();
-    let tensors = specs.map(|(number, spec)| TensorHandle::zeros(number, spec));
+    let tensors = specs.map(|(number, spec)| TensorHandle::zeros(number, spec.dtype, &spec.shape));
     let tensors: Vec<TensorHandle> = tensors.collect::<Result<_, _>>()?;
     let views: Vec<View> = tensors.iter().map(|tensor| *tensor.view()).collect();
     // SAFETY: these are views of new tensors.
@@ -132,39 +132,33 @@ pub(crate) fn run_new(
     Ok(())
 }
 
-/// The model and the inputs of a run. Counts are checked before any of the inputs is read.
+/// The inputs of a run of `program`. Counts are checked before any of the inputs is read.
 ///
 /// # Safety
 /// Those of [`corsac_model_run`].
-unsafe fn checked<'a>(
-    model: *const ModelHandle,
+pub(crate) unsafe fn checked<'a>(
+    program: &ModelProgram,
     inputs: *const View,
     input_count: usize,
     output_count: usize,
-) -> Result<(&'a ModelHandle, Vec<Strided<'a>>), Error> {
-    // SAFETY: by the contract of this function.
-    let handle = unsafe { given(model, "model") }?;
-    let model = handle.model();
+) -> Result<Vec<Strided<'a>>, Error> {
     let wrong = |error: RunError| Err(Error::Model(error.into()));
-    let (expected, got) = (model.inputs().len(), input_count);
+    let (expected, got) = (program.inputs().len(), input_count);
     if expected != got {
         return wrong(RunError::InputCount { expected, got });
     }
-    let (expected, got) = (model.outputs().len(), output_count);
+    let (expected, got) = (program.outputs().len(), output_count);
     if expected != got {
         return wrong(RunError::OutputCount { expected, got });
     }
     // SAFETY: by the contract of this function.
-    let inputs = unsafe { View::all(items(inputs, input_count, "inputs")?, "input") }?;
-    Ok((handle, inputs))
+    unsafe { View::all(items(inputs, input_count, "inputs")?, "input") }
 }
 
-/// The model for the sizes of `inputs`.
-fn specialised(model: &Model, inputs: &[Strided<'_>]) -> Result<Arc<Specialisation>, Error> {
-    let given = inputs
-        .iter()
-        .map(|input| (input.layout().dtype(), input.layout().shape()));
-    Ok(model.specialise_for_types(&given.collect::<Vec<_>>())?)
+/// The element types and shapes of inputs.
+pub(crate) fn types<'a>(inputs: &'a [Strided<'_>]) -> Vec<(DType, &'a [usize])> {
+    let layouts = inputs.iter().map(Strided::layout);
+    layouts.map(|own| (own.dtype(), own.shape())).collect()
 }
 
 /// Does `run` with the elements of inputs and outputs, for `sizes`, which are those of `inputs`, after all is checked.

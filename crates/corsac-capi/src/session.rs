@@ -3,14 +3,13 @@
 use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use corsac_engine::{DType, Data, DataMut, RunError, Session, Tensor, TensorSpec};
+use corsac_engine::{DType, Data, DataMut, Session, Tensor};
 
 use crate::border::{ErrorHandle, call};
 use crate::error::{Error, Status};
 use crate::model::ModelHandle;
 use crate::pointer::{Place, free, given, items, text};
-use crate::run::{places, run_new};
-use crate::strided::Strided;
+use crate::run::{checked, places, run_new, types};
 use crate::tensor::TensorHandle;
 use crate::view::View;
 
@@ -125,22 +124,12 @@ pub unsafe extern "C" fn corsac_session_run(
         };
         let mut session = handle.lock();
         let own = session.model().program(program)?;
-        let wrong = |error: RunError| Err(Error::Model(error.into()));
-        let (expected, got) = (own.inputs().len(), input_count);
-        if expected != got {
-            return wrong(RunError::InputCount { expected, got });
-        }
-        let (expected, got) = (own.outputs().len(), output_count);
-        if expected != got {
-            return wrong(RunError::OutputCount { expected, got });
-        }
         // SAFETY: by the contract of this function.
-        let (places, inputs) = unsafe {
-            let inputs = View::all(items(inputs, input_count, "inputs")?, "input")?;
-            (places(outputs, output_count)?, inputs)
+        let (inputs, places) = unsafe {
+            let inputs = checked(own, inputs, input_count, output_count)?;
+            (inputs, places(outputs, output_count)?)
         };
-        let types = inputs.iter().map(Strided::layout);
-        let types: Vec<(DType, &[usize])> = types.map(|own| (own.dtype(), own.shape())).collect();
+        let types = types(&inputs);
         let sizes = session.specialise_for_types(program, &types)?;
         let run = |data: &[Data<'_>], outputs: &mut [DataMut<'_>]| {
             let inputs = types.iter().zip(data);
@@ -175,21 +164,9 @@ pub unsafe extern "C" fn corsac_session_state(
         };
         let session = session.lock();
         let state = session.state(utf8(name, "the name of state")?)?;
-        let copy = TensorHandle::zeros(
-            0,
-            &TensorSpec {
-                name: String::new(),
-                dtype: state.dtype(),
-                shape: state.shape().to_vec(),
-            },
-        )?;
-        let views = [*copy.view()];
+        let copy = TensorHandle::zeros(0, state.dtype(), state.shape())?;
         // SAFETY: this is a view of a new tensor, which nobody else uses.
-        unsafe {
-            for view in View::all(&views, "state")? {
-                view.scatter(state.elements())?;
-            }
-        }
+        unsafe { copy.view().checked("state", 0)?.scatter(state.elements())? };
         place.give(copy);
         Ok(())
     };
@@ -210,19 +187,15 @@ pub unsafe extern "C" fn corsac_session_set_state(
 ) -> Status {
     let write = || {
         // SAFETY: by the contract of this function.
-        let (session, name, views) = unsafe {
-            let view = std::slice::from_ref(given(tensor, "tensor")?);
-            let views = View::all(view, "state")?;
-            (given(session, "session")?, text(name, "name")?, views)
+        let (session, name, view) = unsafe {
+            let view = given(tensor, "tensor")?.checked("state", 0)?;
+            (given(session, "session")?, text(name, "name")?, view)
         };
         let name = utf8(name, "the name of state")?;
-        for view in &views {
-            let layout = view.layout();
-            let tensor = Tensor::new(layout.shape(), view.gathered()?)?;
-            let tensor = tensor.with_dtype(layout.dtype())?;
-            session.lock().set_state(name, tensor)?;
-        }
-        Ok(())
+        let layout = view.layout();
+        let tensor = Tensor::new(layout.shape(), view.gathered()?)?;
+        let tensor = tensor.with_dtype(layout.dtype())?;
+        Ok(session.lock().set_state(name, tensor)?)
     };
     // SAFETY: by the contract of this function.
     unsafe { call(error, write) }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use corsac_engine::TensorSpec;
+use corsac_engine::DType;
 
 use crate::dtype::Dtype;
 use crate::error::Error;
@@ -23,15 +23,15 @@ pub struct TensorHandle {
 
 impl TensorHandle {
     /// A tensor of zeros for output `number` of a model.
-    pub(crate) fn zeros(number: usize, spec: &TensorSpec) -> Result<Self, Error> {
-        let sizes = spec.shape.iter();
+    pub(crate) fn zeros(number: usize, dtype: DType, shape: &[usize]) -> Result<Self, Error> {
+        let sizes = shape.iter();
         let shape: Vec<i64> = sizes.map(|&size| size.try_into().unwrap_or(-1)).collect();
         let fault = |fault| Error::Tensor {
             what: "output",
             number,
             fault,
         };
-        let layout = Layout::new(spec.dtype, &shape, None).map_err(fault)?;
+        let layout = Layout::new(dtype, &shape, None).map_err(fault)?;
         let memory = Memory::zeroed(layout.size_bytes())?;
         let start = memory.start();
         // SAFETY: the memory has as many bytes, and the tensor keeps it.

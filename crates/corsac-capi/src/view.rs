@@ -70,16 +70,28 @@ impl View {
         views: &[Self],
         what: &'static str,
     ) -> Result<Vec<Strided<'a>>, Error> {
-        let strided = |(number, view): (usize, &Self)| {
-            // SAFETY: by the contract of this function.
-            let strided = unsafe { view.strided() };
-            strided.map_err(|fault| Error::Tensor {
-                what,
-                number,
-                fault,
-            })
-        };
-        views.iter().enumerate().map(strided).collect()
+        let views = views.iter().enumerate();
+        // SAFETY: by the contract of this function.
+        let strided = views.map(|(number, view)| unsafe { view.checked(what, number) });
+        strided.collect()
+    }
+
+    /// The tensor, checked. An error has its number, after `what` it is.
+    ///
+    /// # Safety
+    /// Those of [`View::strided`].
+    pub(crate) unsafe fn checked<'a>(
+        &self,
+        what: &'static str,
+        number: usize,
+    ) -> Result<Strided<'a>, Error> {
+        // SAFETY: by the contract of this function.
+        let strided = unsafe { self.strided() };
+        strided.map_err(|fault| Error::Tensor {
+            what,
+            number,
+            fault,
+        })
     }
 }
 

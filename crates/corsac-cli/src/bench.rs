@@ -33,13 +33,7 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     let mut state_sizes = named(&options.sizes.size);
     state_sizes.retain(|(name, _)| of_state(name));
     let mut session = model.session(&state_sizes).map_err(&failed)?;
-    let types: Vec<_> = inputs
-        .iter()
-        .map(|own| (own.dtype(), own.shape()))
-        .collect();
-    let sized = session
-        .specialise_for_types(None, &types)
-        .map_err(&failed)?;
+    let sized = session.specialise_for(None, &inputs).map_err(&failed)?;
     let mut call = || -> Result<Duration, Failure> {
         let start = Instant::now();
         session.run(None, &inputs).map_err(&failed)?;

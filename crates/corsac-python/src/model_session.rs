@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use corsac_engine::{DType, Data, Model, ModelError, Session, Specialisation, Tensor, TensorSpec};
+use corsac_engine::{Data, Model, ModelError, Session, Tensor, TensorSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -24,16 +24,16 @@ type Returned<'py> = (String, Vec<usize>, Bound<'py, PyByteArray>);
 type Sizes = Vec<(String, usize)>;
 
 fn tensor((dtype, shape, array): Given<'_>) -> PyResult<Tensor> {
-    let dtype = element_type(&dtype)?;
     let spec = TensorSpec {
         name: String::new(),
-        dtype,
+        dtype: element_type(&dtype)?,
         shape,
     };
-    let zeros = spec.zeros();
-    let zeros = zeros.ok_or_else(|| PyValueError::new_err(format!("no elements of {dtype}")))?;
-    let elements = read(&array, zeros.elements().all().element())?;
-    let tensor = Tensor::new(spec.shape, elements).and_then(|own| own.with_dtype(dtype));
+    let element = spec.element();
+    let element =
+        element.ok_or_else(|| PyValueError::new_err(format!("no elements of {}", spec.dtype)))?;
+    let tensor = Tensor::new(spec.shape, read(&array, element)?);
+    let tensor = tensor.and_then(|own| own.with_dtype(spec.dtype));
     tensor.map_err(|error| model_error(&error))
 }
 
@@ -157,7 +157,7 @@ impl PySession {
     ) -> PyResult<(Bound<'py, PyAny>, Vec<Returned<'py>>)> {
         let inputs = inputs.into_iter().map(tensor);
         let inputs: Vec<Tensor> = inputs.collect::<PyResult<_>>()?;
-        let run = |session: &mut Session| run(session, program, &inputs);
+        let run = |session: &mut Session| session.run_specialised(program, &inputs);
         let (sized, results) = self.with(py, run)?;
         let mut numbers = 0..results.len();
         let output = match &sized.executable().program().output {
@@ -215,21 +215,6 @@ impl PySession {
         let fork = self.with(py, |session| Ok(session.fork()))?;
         Ok(Self(Mutex::new(fork)))
     }
-}
-
-/// Runs a program; also returns the one that has run.
-fn run(
-    session: &mut Session,
-    program: Option<&str>,
-    inputs: &[Tensor],
-) -> Result<(Arc<Specialisation>, Vec<Tensor>), ModelError> {
-    let types: Vec<(DType, &[usize])> = inputs
-        .iter()
-        .map(|own| (own.dtype(), own.shape()))
-        .collect();
-    let sized = session.specialise_for_types(program, &types)?;
-    let results = session.run(program, inputs)?;
-    Ok((sized, results))
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -89,11 +89,7 @@ fn run(model: &Arc<Model>, program: &ModelProgram, values: &[usize], inputs: &[T
             Ok(outputs) => outputs,
             Err(error) => return check(error),
         };
-        let types: Vec<_> = inputs
-            .iter()
-            .map(|own| (own.dtype(), own.shape()))
-            .collect();
-        let sized = session.specialise_for_types(program.name(), &types);
+        let sized = session.specialise_for(program.name(), inputs);
         let sized = sized.expect("sizes of a call");
         for (spec, tensor) in sized.outputs().iter().zip(&outputs) {
             assert_eq!(spec.shape, tensor.shape());

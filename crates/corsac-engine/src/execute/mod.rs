@@ -362,9 +362,13 @@ impl Executable {
         }
         for (at, value) in self.program.values.iter().enumerate() {
             if let Source::Input(number) = value.source {
-                let result = self.program.result_of_input(number);
-                let given = match result {
-                    Some(result) => outputs.get(result).map(DataMut::shared),
+                // Inputs that are written to are the last results.
+                let written = &self.program.written;
+                let given = match written.iter().position(|&(own, _)| own == number) {
+                    Some(at) => {
+                        let result = self.results.len() - written.len() + at;
+                        outputs.get(result).map(DataMut::shared)
+                    }
                     None => Some(inputs[number]),
                 };
                 // A wrong number of results is reported below.

@@ -132,7 +132,8 @@ pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), Mo
     within("bytes of all values", bytes, limits.value_bytes)
 }
 
-fn bytes_of(element: Element, shape: &[usize]) -> u64 {
+/// Bytes of a value, where sizes of zero count as one.
+pub(super) fn bytes_of(element: Element, shape: &[usize]) -> u64 {
     let sizes = shape.iter().map(|&size| size.max(1) as u64);
     sizes.fold(element.size_bytes() as u64, u64::saturating_mul)
 }

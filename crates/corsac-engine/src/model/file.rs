@@ -168,13 +168,8 @@ impl ModelFile {
         let weights = FileWeights::of(self);
         let numbers = self.state.initial.iter();
         let tensors = numbers.map(|number| {
-            number
-                .map(|number| {
-                    let elements = weights.elements(number);
-                    let spec = &self.weights[number].spec;
-                    elements.map(|elements| spec.tensor(elements))
-                })
-                .flatten()
+            let number = (*number)?;
+            Some(self.weights[number].spec.tensor(weights.elements(number)?))
         });
         let tensors: Vec<Option<Tensor>> = tensors.collect();
         match weights.into_error() {

@@ -258,20 +258,8 @@ impl Model {
     /// If there are no such symbols, values are missing or out of range, or the model cannot be compiled for
     /// them.
     pub fn specialise(&self, sizes: &[(&str, usize)]) -> Result<Arc<Specialisation>, ModelError> {
-        self.specialise_program(None, sizes)
-    }
-
-    /// The same for the program of this name; its sizes are those of its inputs and of its state.
-    ///
-    /// # Errors
-    /// As [`specialise`](Self::specialise), and if there is no such program.
-    pub fn specialise_program<'n>(
-        &self,
-        program: impl Into<Option<&'n str>>,
-        sizes: &[(&str, usize)],
-    ) -> Result<Arc<Specialisation>, ModelError> {
-        let number = self.file.number_of(program.into())?;
-        let values = self.programs()[number].signature().values(sizes)?;
+        let number = self.file.default_number();
+        let values = self.signature().values(sizes)?;
         self.specialisation(number, &values)
     }
 

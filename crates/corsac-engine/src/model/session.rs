@@ -6,6 +6,7 @@ use corsac_ir::DType;
 use smallvec::SmallVec;
 
 use super::Model;
+use super::check::bytes_of;
 use super::error::ModelError;
 use super::limits::within;
 use super::program::ModelProgram;
@@ -15,6 +16,7 @@ use super::state::{begun, put_first};
 use super::tensor::{Tensor, TensorSpec};
 use crate::data::{Data, DataMut, Elements};
 use crate::error::RunError;
+use crate::lower::element_of;
 
 /// State of a model: tensors that calls of its programs read and write, such as key/value caches and counters.
 ///
@@ -33,7 +35,7 @@ use crate::error::RunError;
 ///
 /// A call writes its state in place. A call with wrong inputs changes nothing. One that fails halfway, by an index that
 /// is out of range, may leave the state incomplete: then all calls are errors until it is [reset](Session::reset).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Session {
     model: Arc<Model>,
     /// The values of the symbols of the state.
@@ -87,23 +89,47 @@ impl Session {
         program: impl Into<Option<&'n str>>,
         inputs: &[Tensor],
     ) -> Result<Vec<Tensor>, ModelError> {
+        Ok(self.run_specialised(program, inputs)?.1)
+    }
+
+    /// As [`run`](Self::run); also gives the program that has run, compiled for these inputs and the state.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_specialised<'n>(
+        &mut self,
+        program: impl Into<Option<&'n str>>,
+        inputs: &[Tensor],
+    ) -> Result<(Arc<Specialisation>, Vec<Tensor>), ModelError> {
         let program = program.into();
-        let types = inputs.iter().map(|tensor| (tensor.dtype(), tensor.shape()));
-        let types: SmallVec<[_; 4]> = types.collect();
-        let sized = self.specialise_for_types(program, &types)?;
+        let sized = self.specialise_for(program, inputs)?;
         let inputs = inputs.iter().map(|tensor| tensor.elements().all());
         let inputs: Vec<Data<'_>> = inputs.collect();
         let mut outputs = sized.empty_outputs();
         let mut places: Vec<DataMut<'_>> = outputs.iter_mut().map(Elements::all_mut).collect();
         self.run_sized(program, &sized, &inputs, &mut places)?;
-        Ok(sized.results(outputs))
+        let results = sized.results(outputs);
+        Ok((sized, results))
     }
 
-    /// The program compiled for inputs of these types and shapes, and for the state: names, types and shapes of its
-    /// inputs and outputs.
+    /// The program compiled for the types and shapes of these inputs, and for the state: names, types and shapes of
+    /// its inputs and outputs.
     ///
     /// # Errors
     /// If there is no such program, or it expects other inputs.
+    pub fn specialise_for<'n>(
+        &self,
+        program: impl Into<Option<&'n str>>,
+        inputs: &[Tensor],
+    ) -> Result<Arc<Specialisation>, ModelError> {
+        let types = inputs.iter().map(|tensor| (tensor.dtype(), tensor.shape()));
+        self.specialise_for_types(program, &types.collect::<SmallVec<[_; 4]>>())
+    }
+
+    /// As [`specialise_for`](Self::specialise_for), for inputs of these types and shapes.
+    ///
+    /// # Errors
+    /// As [`specialise_for`](Self::specialise_for).
     pub fn specialise_for_types<'n>(
         &self,
         program: impl Into<Option<&'n str>>,
@@ -161,27 +187,18 @@ impl Session {
         if expected != got {
             return Err(ModelError::Run(RunError::OutputCount { expected, got }));
         }
-        let written = &sized.executable().program().written;
-        let written = written.iter().map(|&(input, _)| input - inputs.len());
-        // By place in the state, the number of the result that it is written as.
-        let mut result_of: SmallVec<[Option<usize>; 8]> = SmallVec::new();
-        result_of.resize(self.state.len(), None);
-        for (number, at) in written.enumerate() {
-            result_of[own.state[at]] = Some(number);
-        }
-        let mut read: Vec<Data<'_>> = vec![Data::F32(&[]); self.state.len()];
-        let mut places: Vec<(usize, DataMut<'_>)> = Vec::new();
-        for ((tensor, result), read) in self.state.iter_mut().zip(&result_of).zip(&mut read) {
-            match result {
-                Some(number) => places.push((*number, tensor.elements_mut().all_mut())),
-                None => *read = tensor.elements().all(),
-            }
-        }
-        places.sort_unstable_by_key(|(number, _)| *number);
-        let mut inputs = inputs.to_vec();
-        inputs.extend(own.state.iter().map(|&at| read[at]));
+        let mut state: SmallVec<[Option<&mut Tensor>; 8]> =
+            self.state.iter_mut().map(Some).collect();
         let mut results: Vec<DataMut<'_>> = outputs.iter_mut().map(DataMut::reborrowed).collect();
-        results.extend(places.into_iter().map(|(_, place)| place));
+        for &(input, _) in &sized.executable().program().written {
+            let tensor = state[own.state[input - inputs.len()]].take();
+            results.extend(tensor.map(|own| own.elements_mut().all_mut()));
+        }
+        let mut inputs = inputs.to_vec();
+        // What is written is read from its result.
+        let read = |at: &usize| state[*at].as_deref().map(|own| own.elements().all());
+        let state = own.state.iter().map(read);
+        inputs.extend(state.map(|own| own.unwrap_or(Data::F32(&[]))));
         let done = self.model.run_with(sized, &inputs, &mut results);
         // A panic may have come at any time.
         self.is_torn = matches!(
@@ -268,26 +285,19 @@ impl Session {
         let given = |name: &str| sizes.iter().any(|(own, _)| *own == name);
         let kept = self.sizes().filter(|(name, _)| !given(name));
         let all: Vec<(&str, usize)> = sizes.iter().copied().chain(kept).collect();
-        let values = self.model.state().values(&all)?;
-        let specs = self.model.state().specs_at(&values)?;
-        let mut state = beginning(&self.model, &specs)?;
-        for (old, new) in self.state.iter().zip(&mut state) {
+        let mut grown = Self::new(Arc::clone(&self.model), &all)?;
+        for (old, new) in self.state.iter().zip(&mut grown.state) {
             put_first(old, new);
         }
-        (self.values, self.specs, self.state) = (values, specs, state);
+        grown.is_torn = self.is_torn;
+        *self = grown;
         Ok(())
     }
 
     /// Another session of the model, with a copy of the state.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self {
-            model: Arc::clone(&self.model),
-            values: self.values.clone(),
-            specs: self.specs.clone(),
-            state: self.state.clone(),
-            is_torn: self.is_torn,
-        }
+        self.clone()
     }
 }
 
@@ -295,7 +305,8 @@ impl Session {
 fn beginning(model: &Model, specs: &[TensorSpec]) -> Result<Vec<Tensor>, ModelError> {
     let mut bytes = 0_u64;
     for spec in specs {
-        bytes = bytes.saturating_add(spec.size_bytes());
+        let element = element_of(spec.dtype).unwrap_or_default();
+        bytes = bytes.saturating_add(bytes_of(element, &spec.shape));
         within("bytes of state", bytes, model.file.limits().value_bytes)?;
     }
     let initial = model.initial.iter();

@@ -72,21 +72,14 @@ fn is_initial(spec: &InputSpec, weight: &TensorSpec) -> bool {
 pub(super) fn begun(spec: &TensorSpec, initial: Option<&Tensor>) -> Result<Tensor, ModelError> {
     let mut tensor = empty(spec)?;
     if let Some(initial) = initial {
-        let places = broadcast_strides(initial.shape(), spec.shape.len());
-        let from: Vec<usize> = places.iter().map(|place| place.unsigned_abs()).collect();
-        copy(
-            &spec.shape,
-            (initial, &from),
-            (&mut tensor, &strides(&spec.shape)),
-        );
+        copy(&spec.shape, initial, &mut tensor);
     }
     Ok(tensor)
 }
 
 /// `old` as the first part of the larger tensor `new`.
 pub(super) fn put_first(old: &Tensor, new: &mut Tensor) {
-    let (from, to) = (strides(old.shape()), strides(new.shape()));
-    copy(old.shape(), (old, &from), (new, &to));
+    copy(old.shape(), old, new);
 }
 
 /// Zeros, if there is memory for them.
@@ -95,22 +88,11 @@ fn empty(spec: &TensorSpec) -> Result<Tensor, ModelError> {
     spec.zeros().ok_or_else(unknown)
 }
 
-/// Distances of elements that lie row by row.
-fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
-    for dim in (1..shape.len()).rev() {
-        strides[dim - 1] = strides[dim] * shape[dim];
-    }
-    strides
-}
-
-/// Copies the elements of a tensor of this shape, which both tensors have at these distances.
-fn copy(
-    shape: &[usize],
-    (from, from_strides): (&Tensor, &[usize]),
-    (to, to_strides): (&mut Tensor, &[usize]),
-) {
-    let steps = (from_strides, to_strides);
+/// Copies the first elements of this shape; `from` is repeated where it has the size 1.
+fn copy(shape: &[usize], from: &Tensor, to: &mut Tensor) {
+    let strides = |own: &Tensor| broadcast_strides(own.shape(), shape.len());
+    let (from_strides, to_strides) = (strides(from), strides(to));
+    let steps = (&from_strides[..], &to_strides[..]);
     match (from.elements().all(), to.elements_mut().all_mut()) {
         (Data::F32(from), DataMut::F32(to)) => copy_strided(shape, from, to, steps),
         (Data::F64(from), DataMut::F64(to)) => copy_strided(shape, from, to, steps),
@@ -125,7 +107,7 @@ fn copy_strided<T: Copy>(
     shape: &[usize],
     from: &[T],
     to: &mut [T],
-    (from_strides, to_strides): (&[usize], &[usize]),
+    (from_strides, to_strides): (&[isize], &[isize]),
 ) {
     let (Some((&size, shape)), [from_step, from_strides @ ..], [to_step, to_strides @ ..]) =
         (shape.split_first(), from_strides, to_strides)
@@ -140,7 +122,8 @@ fn copy_strided<T: Copy>(
         return;
     }
     for at in 0..size {
-        let (from, to) = (from.get(at * from_step..), to.get_mut(at * to_step..));
+        let [from_at, to_at] = [from_step, to_step].map(|step| at * step.unsigned_abs());
+        let (from, to) = (from.get(from_at..), to.get_mut(to_at..));
         if let (Some(from), Some(to)) = (from, to) {
             copy_strided(shape, from, to, (from_strides, to_strides));
         }

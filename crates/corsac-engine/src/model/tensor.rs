@@ -171,18 +171,17 @@ impl TensorSpec {
         }
     }
 
-    /// Bytes of its elements in the engine, where sizes of zero count as one.
-    pub(super) fn size_bytes(&self) -> u64 {
-        let each = element_of(self.dtype).map_or(8, Element::size_bytes) as u64;
-        let sizes = self.shape.iter().map(|&size| size.max(1) as u64);
-        sizes.fold(each, u64::saturating_mul)
+    /// The elements that the engine has for its type; `None` if it has none.
+    #[must_use]
+    pub fn element(&self) -> Option<Element> {
+        element_of(self.dtype).ok()
     }
 
     /// A tensor of zeros; `None` if the engine has no such elements.
     #[must_use]
     pub fn zeros(&self) -> Option<Tensor> {
         let len = self.shape.iter().product();
-        Some(self.tensor(Elements::zeros(element_of(self.dtype).ok()?, len)))
+        Some(self.tensor(Elements::zeros(self.element()?, len)))
     }
 }
 
