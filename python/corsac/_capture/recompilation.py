@@ -13,7 +13,8 @@ from corsac._messages.lines import in_brackets
 from corsac._messages.logs import RECOMPILES
 
 if TYPE_CHECKING:
-    from corsac._capture.recordings import Call, Entry
+    from corsac._capture.calls import Call
+    from corsac._capture.recordings import Entry
 
 #: Number of reasons that are remembered.
 REMEMBERED = 64

@@ -35,7 +35,7 @@ from corsac.fx import Graph, GraphModule, Node
 from corsac.passes._effects import effects
 
 if TYPE_CHECKING:
-    from corsac._capture.recordings import Call
+    from corsac._capture.calls import Call
 
 #: Largest number of programs of a stage for different sizes, which may depend on values.
 SIZES = 64

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 
 from corsac import _core
-from corsac._capture.recordings import NO_CALL, SIZES, Call, Entry
+from corsac._capture.calls import NO_CALL, Call
+from corsac._capture.recordings import SIZES, Entry
 from corsac._capture.refusal import Kind, Refusal
 from corsac._compile import verify
 from corsac._compile.by_dynamo import captured_by_dynamo

@@ -13,17 +13,10 @@ from typing import Any, ClassVar
 import torch
 
 from corsac import _core
+from corsac._capture.calls import Call, places_of, state_of
 from corsac._capture.collection import no_collection
 from corsac._capture.record import Recorded
-from corsac._capture.recordings import (
-    PROGRAMS,
-    Call,
-    Entry,
-    Recordings,
-    places_of,
-    random_numbers_kept,
-    state_of,
-)
+from corsac._capture.recordings import PROGRAMS, Entry, Recordings, random_numbers_kept
 from corsac._capture.refusal import Refusal
 from corsac._capture.replay import Edit, Replay
 from corsac._capture.result_template import ResultTemplate

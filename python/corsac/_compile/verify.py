@@ -18,7 +18,7 @@ from corsac._pytorch.aten import storage_of
 from corsac.passes._agreement import default_tolerance
 
 if TYPE_CHECKING:
-    from corsac._capture.recordings import Call
+    from corsac._capture.calls import Call
     from corsac._compile.recorded_programs import NativeProgram
 
 #: Whether calls are verified in this process.

@@ -11,18 +11,10 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from corsac import _core
+from corsac._capture.calls import NO_CALL, Call, state_of
 from corsac._capture.collection import no_collection
 from corsac._capture.record import Recorded, form_of, named_weights
-from corsac._capture.recordings import (
-    NO_CALL,
-    Call,
-    Entry,
-    ForDynamo,
-    NotForThis,
-    Recordings,
-    random_numbers_kept,
-    state_of,
-)
+from corsac._capture.recordings import Entry, ForDynamo, NotForThis, Recordings, random_numbers_kept
 from corsac._capture.refusal import Kind, Refusal
 from corsac._capture.replay import Replay
 from corsac._capture.result_template import ResultTemplate, flat_results

@@ -13,7 +13,8 @@ import torch
 from torch.autograd import forward_ad
 
 from corsac import _core
-from corsac._capture.recordings import Call, Entry
+from corsac._capture.calls import Call
+from corsac._capture.recordings import Entry
 from corsac._capture.refusal import Refusal
 from corsac._capture.stages import Read
 from corsac._engine.module import HostWarning, is_captured_around, why_not_plain

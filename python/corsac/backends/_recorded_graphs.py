@@ -12,9 +12,10 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
+from corsac._capture.calls import Call
 from corsac._capture.collection import no_collection
 from corsac._capture.record import Recorded
-from corsac._capture.recordings import Call, Entry, Recordings
+from corsac._capture.recordings import Entry, Recordings
 from corsac._capture.result_template import flat_results
 from corsac._capture.stages import StagedRun, Stages, whole_form
 from corsac.backends._graph_record import GraphRecord
