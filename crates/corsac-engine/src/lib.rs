@@ -75,5 +75,6 @@ pub use program::{
     Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,
 };
 pub use threads::{
-    MOST_THREADS, chosen_threads, default_threads, on_threads, parse_threads, threads_setting,
+    MOST_THREADS, chosen_threads, default_threads, let_callers_work, on_threads, parse_threads,
+    threads_setting,
 };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -56,10 +57,51 @@ pub fn default_threads() -> usize {
 /// Runs `work` on a pool of this many threads, which all programs of a process share and whose idle
 /// threads sleep. A program that is run on a thread of no pool uses that thread alone.
 pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    if threads == 1 && callers::is_alone() {
+        return work();
+    }
     match pool(threads) {
         Some(pool) => pool.install(work),
         // No threads can be started: the calling thread does the work.
         None => work(),
+    }
+}
+
+/// Lets callers of [`on_threads`] do the work for one thread themselves, from now on and in the whole
+/// process, so that they need not wake another thread, and find in their caches what they have just
+/// written.
+///
+/// rten-gemm works in pools of rayon only. Each such caller therefore becomes a pool of its own, and
+/// rayon's functions use that thread alone when it calls them: this is for processes in which nothing
+/// else uses rayon, such as those of a library for another language.
+pub fn let_callers_work() {
+    callers::LET.store(true, Ordering::Relaxed);
+}
+
+/// Threads of callers that are pools of their own.
+mod callers {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use rayon::ThreadPoolBuilder;
+
+    pub(super) static LET: AtomicBool = AtomicBool::new(false);
+
+    /// What rayon keeps for such a thread, some 5 KB, is not freed when it ends. Those after the first
+    /// ones share a pool.
+    const MOST: usize = 1024;
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+    /// Whether the calling thread is the only one of its pool, which it becomes if it may.
+    pub(super) fn is_alone() -> bool {
+        if rayon::current_thread_index().is_some() {
+            return crate::parallel::thread_count() == 1;
+        }
+        if !LET.load(Ordering::Relaxed) || TAKEN.fetch_add(1, Ordering::Relaxed) >= MOST {
+            return false;
+        }
+        let builder = ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+        // The thread belongs to its pool for ever.
+        builder.build().map(std::mem::forget).is_ok()
     }
 }
 
@@ -174,6 +216,26 @@ mod tests {
         for (text, threads) in cases {
             assert_eq!(parse_threads(text), threads, "{text}");
         }
+    }
+
+    #[test]
+    fn callers_do_the_work_for_one_thread_if_they_may() {
+        use std::thread;
+        let own_work = || {
+            let own = thread::current().id();
+            let alone = on_threads(1, || (thread::current().id() == own, thread_count()));
+            // Work for several threads still has them, and comes back.
+            let others = on_threads(3, || (thread::current().id() == own, thread_count()));
+            (alone, others, on_threads(1, thread_count))
+        };
+        let on_another = || thread::spawn(own_work).join().unwrap();
+        assert_eq!(on_another(), ((false, 1), (false, 3), 1));
+        let_callers_work();
+        for _ in 0..3 {
+            assert_eq!(on_another(), ((true, 1), (false, 3), 1));
+        }
+        // Within a pool, work for one thread is done by that of another pool.
+        assert_eq!(on_threads(3, || on_threads(1, thread_count)), 1);
     }
 
     #[test]

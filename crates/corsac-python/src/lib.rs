@@ -66,6 +66,7 @@ use pyo3::prelude::*;
 /// It relies on the interpreter's lock.
 #[pymodule(gil_used = true)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    corsac_engine::let_callers_work();
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     graph::register(m)?;
     m.add_class::<matching::PyMatches>()?;

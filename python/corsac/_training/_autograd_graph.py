@@ -16,10 +16,11 @@ class AutogradGraph:
     """A forward and a backward graph as a differentiable function of tensors.
 
     Args:
-        forward: maps the inputs to the results and the saved tensors.
+        forward: maps the inputs to the results, the new values of inputs, and the saved tensors.
         make_backward: makes the function from saved tensors and gradients of results to gradients of inputs;
             called at the first backward pass.
         results: fake tensors for the results, with ``requires_grad`` set as in the program.
+        written: indices of the inputs that are written to, which want no gradients.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class AutogradGraph:
         forward: Run,
         make_backward: Callable[[], Run],
         results: Sequence[torch.Tensor],
+        written: Sequence[int] = (),
     ) -> None:
         self.forward = forward
+        self.written = tuple(written)
         self._make_backward = make_backward
         self._backward: Run | None = None
         self._lock = threading.Lock()
@@ -53,11 +56,15 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: AutogradGraph, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found, count = graph.forward(list(inputs)), len(graph.wanting)
-        results = tuple(found[:count])
+        results, saved = tuple(found[:count]), found[count + len(graph.written) :]
+        if graph.written:
+            torch._foreach_copy_(
+                [inputs[at] for at in graph.written], found[count : count + len(graph.written)]
+            )
         ctx.graph = graph
         #: Inputs that gradients may depend on, whether they are saved or not.
         ctx.inputs = [own for own in inputs if own.requires_grad]
-        ctx.save_for_backward(*found[count:])
+        ctx.save_for_backward(*saved)
         unwanted = [own for own, wants in zip(results, graph.wanting, strict=True) if not wants]
         if unwanted:
             ctx.mark_non_differentiable(*unwanted)

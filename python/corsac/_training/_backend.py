@@ -20,10 +20,11 @@ from corsac import _core
 from corsac._capture.collection import no_collection
 from corsac._engine.module import HostWarning
 from corsac._native.panic import EngineError, panic_message
+from corsac._pytorch.aten import storage_of
 from corsac._pytorch.autocast import WithoutAutocast
 from corsac._pytorch.functions import drops_between_layers
 from corsac._training._autograd_graph import AutogradGraph
-from corsac._training._joint_graph import NotSimple, joint_graph
+from corsac._training._joint_graph import JointGraph, NotSimple, joint_graph
 from corsac._training._native_part import make
 from corsac._training._partition import min_cut_partition
 from corsac._training._parts import Parts, has_symbols, mark_results, value_of, why_not_split
@@ -140,9 +141,10 @@ class TrainedGraph:
         there, back = self._partition(
             joint.module,
             (),
-            num_fwd_outputs=len(joint.results),
+            num_fwd_outputs=joint.forward_outputs,
             static_lifetime_input_indices=list(range(weights)),
         )
+        _check_saved(there.graph, joint)
 
         def make_backward() -> Callable[[list[Any]], Any]:
             with no_collection():
@@ -150,7 +152,8 @@ class TrainedGraph:
             self._leave_if_idle()
             return run
 
-        return AutogradGraph(self._recorded(there, "forward"), make_backward, joint.results)
+        forward = self._recorded(there, "forward")
+        return AutogradGraph(forward, make_backward, joint.results, joint.written)
 
     def leave(self, module: Any, reason: str) -> None:
         """Let PyTorch run ``module``, for the given reason."""
@@ -240,6 +243,20 @@ class TrainedGraph:
             parts.append((nodes, made))
         placed = PlacedGraph(module, parts, found.reasons, record, self._leave_if_idle)
         return _taking_a_list(placed)
+
+
+def _check_saved(forward: torch.fx.Graph, joint: JointGraph) -> None:
+    """Check that nothing is saved that shares memory with inputs that are written to after the forward graph.
+
+    Raises:
+        NotSimple: something is.
+    """
+    given = joint.module.graph.find_nodes(op="placeholder")
+    written = {storage_of(given[at].meta["val"]) for at in joint.written}
+    for node in forward.output_node().args[0][joint.forward_outputs :]:
+        own = node.meta["val"]
+        if isinstance(own, torch.Tensor) and storage_of(own) in written:
+            raise NotSimple(f"{node.name} is saved, and its memory written to")
 
 
 def _nothing_is_donated() -> None:

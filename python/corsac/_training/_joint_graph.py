@@ -2,8 +2,9 @@
 
 AOTAutograd runs a program under four layers that see each operator one after the other: autograd,
 functionalisation, recording, and fake tensors. The graphs that corsac captures for the sizes of a call write
-to their own values only, so that two layers are enough: autograd, over fake tensors, and recording. That takes
-a fourth of the time. Graphs that are not that simple are left to AOTAutograd (:class:`NotSimple`).
+to their own values and to whole buffers only, so that two layers are enough: autograd, over fake tensors, and
+recording. That takes a fourth of the time. Graphs that are not that simple are left to AOTAutograd
+(:class:`NotSimple`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -20,12 +21,18 @@ from torch.utils._pytree import tree_map_only
 
 from corsac._pytorch.aten import storage_of
 from corsac._training._native_part import inverse, memory_order
+from corsac._training._partition import OVERWRITTEN
 
 _Operator = torch._ops.OpOverload
 _aten = torch.ops.aten
 
 #: Functional overloads that have another name than their in-place overload.
 _ANEW = {_aten.bernoulli_.float: _aten.bernoulli.p}
+#: Operators that write to statistics; the schema of batch norms does not declare it.
+_WITH_STATE = {
+    _aten.native_batch_norm.default,
+    _aten._fused_moving_avg_obs_fq_helper.default,
+}
 
 
 class NotSimple(Exception):
@@ -37,13 +44,20 @@ class JointGraph:
     """A program and its backward pass.
 
     Attributes:
-        module: maps inputs and gradients of results to results and gradients of inputs, None for inputs
-            that have none.
+        module: maps inputs and gradients of results to results, new values of inputs that are written to, and
+            gradients of inputs, None for inputs that have none.
         results: fake tensors for the results, with ``requires_grad`` as in the program.
+        written: indices of the inputs that are written to.
     """
 
     module: torch.fx.GraphModule
     results: list[torch.Tensor]
+    written: list[int]
+
+    @property
+    def forward_outputs(self) -> int:
+        """Number of outputs of the forward pass."""
+        return len(self.results) + len(self.written)
 
 
 def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> JointGraph:
@@ -54,7 +68,8 @@ def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -
         inputs: its inputs, with ``requires_grad`` set as in the call.
 
     Raises:
-        NotSimple: it writes to its inputs, returns views of them, or needs AOTAutograd for another reason.
+        NotSimple: it writes to inputs that want gradients, or to parts of inputs, returns views of inputs, or needs
+            AOTAutograd for another reason.
     """
     mode = FakeTensorMode(static_shapes=True)
     recorder = _Recorder()
@@ -89,8 +104,9 @@ def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -
         raise NotSimple(f"{type(error).__name__}: {error}") from error
     returned = iter(found)
     of_inputs = [next(returned) if own.requires_grad else None for own in stands_for]
-    module = recorder.module(results, of_inputs)
-    return JointGraph(module, list(results))
+    written = [at for at, own in enumerate(stands_for) if recorder.has_written(own)]
+    module = recorder.module(results, [stands_for[at] for at in written], of_inputs)
+    return JointGraph(module, list(results), written)
 
 
 def _fake_tensor(mode: FakeTensorMode, own: torch.Tensor) -> torch.Tensor:
@@ -123,30 +139,42 @@ class _Recorder(TorchDispatchMode):
         self._nodes: dict[int, torch.fx.Node] = {}
         #: Keeps the tensors alive, so that their ids stay unique.
         self._kept: list[torch.Tensor] = []
-        self._inputs: set[int] = set()
-        #: Number of tensors seen, by the memory that they share.
-        self._sharing: dict[int, int] = {}
+        #: Placeholders by the ids of inputs.
+        self._inputs: dict[int, torch.fx.Node] = {}
+        #: Ids of the tensors seen, by the memory that they share.
+        self._sharing: dict[int, set[int]] = {}
+        #: Ids of the tensors whose memory was written to by another one.
+        self._stale: set[int] = set()
 
     def given(self, name: str, own: torch.Tensor) -> None:
         """Add an input."""
-        self._inputs.add(storage_of(own))
         node = self._graph.placeholder(name)
         node.meta["val"] = own
+        self._inputs[id(own)] = node
         self._stands_for(own, node)
 
     def knows(self, own: Any) -> bool:
         """Whether a value is an input or was computed."""
         return isinstance(own, torch.Tensor) and id(own) in self._nodes
 
+    def has_written(self, own: torch.Tensor) -> bool:
+        """Whether an input was written to."""
+        return self._nodes[id(own)] is not self._inputs[id(own)]
+
     def module(
-        self, results: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
+        self,
+        results: Sequence[torch.Tensor],
+        written: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor | None],
     ) -> torch.fx.GraphModule:
-        """The recorded graph, with these results and gradients as outputs."""
+        """The recorded graph, with these results, new values of inputs, and gradients as outputs."""
         for own in gradients:
             if own is not None and not self.knows(own):
                 raise NotSimple("a gradient is not computed")
-        given = [None if own is None else self._nodes[id(own)] for own in (*results, *gradients)]
-        self._graph.output(tuple(given))
+        for own in written:
+            self._inputs[id(own)].meta[OVERWRITTEN] = True
+        returned = (*results, *written, *gradients)
+        self._graph.output(tuple(None if own is None else self._node(own) for own in returned))
         for node in self._graph.nodes:
             node.meta["val"] = tree_map_only(
                 torch.Tensor, torch.Tensor.detach, node.meta.get("val")
@@ -157,13 +185,15 @@ class _Recorder(TorchDispatchMode):
         """Register ``own`` as the value of ``node``."""
         if id(own) not in self._nodes:
             self._kept.append(own)
-            self._sharing[storage_of(own)] = self._sharing.get(storage_of(own), 0) + 1
+            self._sharing.setdefault(storage_of(own), set()).add(id(own))
         self._nodes[id(own)] = node
 
     def _node(self, own: torch.Tensor) -> torch.fx.Node:
         node = self._nodes.get(id(own))
         if node is None:
             raise NotSimple("it reads a tensor that is neither given nor computed")
+        if id(own) in self._stale:
+            raise NotSimple("it reads a view of an input that was written to in the meantime")
         return node
 
     def __torch_dispatch__(
@@ -177,10 +207,12 @@ class _Recorder(TorchDispatchMode):
             self._stands_for(shown, self._node(args[0]))
             return shown
         target, given = func, kwargs
+        if func in _WITH_STATE and not kwargs:
+            return self._replaced(func, args)
         if func._schema.is_mutable:
             target, given = self._written_anew(func, args, kwargs)
-        elif _writes_statistics(func):
-            raise NotSimple(f"{func} writes to running statistics")
+        elif "batch_norm" in func._schema.name and "backward" not in func._schema.name:
+            raise NotSimple(f"{func} may write to running statistics")
         node_args, node_kwargs = tree_map_only(torch.Tensor, self._node, (args, given))
         order = None
         if target is _aten.bernoulli.p:
@@ -197,7 +229,12 @@ class _Recorder(TorchDispatchMode):
         if order is not None:
             node.meta["val"] = result.permute(order)
             node = self._call(_aten.permute.default, (node, list(inverse(order))), {})
-        self._results(result, node)
+        if func._schema.is_mutable and id(result) in self._inputs:
+            anew = torch.empty_like(result)
+            self._results(anew, node)
+            self._overwritten(result, anew)
+        else:
+            self._results(result, node)
         return result
 
     def _call(self, target: _Operator, args: Any, kwargs: Any) -> torch.fx.Node:
@@ -239,7 +276,10 @@ class _Recorder(TorchDispatchMode):
         own = args[0] if args else None
         if found is None or found._schema.is_mutable or not isinstance(own, torch.Tensor):
             raise NotSimple(f"{func} writes")
-        if storage_of(own) in self._inputs or self._sharing.get(storage_of(own)) != 1:
+        sharing = self._sharing.get(storage_of(own), set())
+        if not sharing.isdisjoint(self._inputs):
+            self._check_is_writable(func, own, sharing)
+        elif sharing != {id(own)}:
             raise NotSimple(f"{func} writes to what is seen elsewhere")
         if torch.Tag.inplace_view in func.tags:
             # The fake tensor of the value before would have other strides then.
@@ -258,11 +298,62 @@ class _Recorder(TorchDispatchMode):
                 raise NotSimple(f"{found} gives another type or other strides than {func}")
         return found, kwargs
 
+    def _check_is_writable(self, func: _Operator, own: torch.Tensor, sharing: set[int]) -> None:
+        """Check that ``own`` is an input, alone in its memory but for views, that may be written to."""
+        if self.goes_back or own.requires_grad:
+            raise NotSimple(f"{func} writes to an input for which gradients matter")
+        if sharing & self._inputs.keys() != {id(own)}:
+            raise NotSimple(f"{func} writes to a part of an input, or to several inputs")
 
-def _writes_statistics(func: _Operator) -> bool:
-    """Whether an operator may write to running statistics, which its schema does not declare."""
-    name = func._schema.name
-    return "batch_norm" in name and "backward" not in name
+    def _overwritten(self, own: torch.Tensor, anew: torch.Tensor) -> None:
+        """Let the node of ``anew`` stand for the input ``own``, and none for its views."""
+        if anew.stride() != own.stride():
+            raise NotSimple("it writes to an input with gaps")
+        self._nodes[id(own)] = self._node(anew)
+        self._stale |= self._sharing[storage_of(own)] - {id(own)}
+
+    def _replaced(self, func: _Operator, args: tuple[Any, ...]) -> Any:
+        """Record a functional operator in the place of one that writes to several inputs."""
+        found = _replacement(func, args)
+        for own in found.written:
+            self._check_is_writable(func, own, self._sharing[storage_of(own)])
+        node_args = tree_map_only(torch.Tensor, self._node, found.args)
+        result = func(*args)
+        anew = [torch.empty_like(own) for own in found.written]
+        self._results((*result, *anew), self._call(found.target, node_args, {}))
+        for own, value in zip(found.written, anew, strict=True):
+            self._overwritten(own, value)
+        return result
+
+
+class _Functional(NamedTuple):
+    """A call of a functional operator, which also returns new values of the tensors ``written``."""
+
+    target: _Operator
+    args: tuple[Any, ...]
+    written: tuple[torch.Tensor, ...] = ()
+
+
+def _replacement(func: _Operator, args: tuple[Any, ...]) -> _Functional:
+    """The call in the place of one of :data:`_WITH_STATE`.
+
+    Raises:
+        NotSimple: there is none.
+    """
+    if func is _aten._fused_moving_avg_obs_fq_helper.default:
+        return _Functional(
+            _aten._fused_moving_avg_obs_fq_helper_functional.default, args, args[3:7]
+        )
+    *given, mean, var, training, momentum, eps = args
+    if not training:
+        target = _aten._native_batch_norm_legit_no_training.default
+        return _Functional(target, (*given, mean, var, momentum, eps))
+    if mean is None and var is None:
+        target = _aten._native_batch_norm_legit.no_stats
+        return _Functional(target, (*given, training, momentum, eps))
+    if mean is None or var is None:
+        raise NotSimple(f"{func} has one of two statistics")
+    return _Functional(_aten._native_batch_norm_legit_functional.default, args, (mean, var))
 
 
 __all__ = ["JointGraph", "NotSimple", "joint_graph"]

@@ -17,6 +17,8 @@ from corsac import _core
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 
+#: Key of the metadata of inputs that are written to after the forward graph has run, as AOTAutograd has it.
+OVERWRITTEN = "aot_runtime_epilogue_input_mutation"
 #: Bits that describe a value for :func:`corsac._core.partition_joint`.
 _SIZE, _NUMBER, _OTHER = 1, 2, 3
 _PARAMETER, _TANGENT = 1 << 2, 2 << 2
@@ -213,7 +215,7 @@ def _values(
                 bits |= _PARAMETER if inputs in static else 0
                 inputs += 1
             is_written = overwritten and meta.get("desc") in overwritten
-            if is_written or "aot_runtime_epilogue_input_mutation" in meta:
+            if is_written or OVERWRITTEN in meta:
                 bits |= _OVERWRITTEN
         elif node.op == "call_function":
             if "recompute" in meta:
