@@ -1,17 +1,17 @@
 //! Linear layers over quantised rows, with weights of integers.
 
 use corsac_kernels::int8::{Epilogue, RowScales, rows};
-use corsac_kernels::int8_unit::{COLUMNS, Operands, QUAD, Sums};
+use corsac_kernels::int8_unit::{COLUMNS, Dense, Operands, QUAD, Sums};
 use rayon::prelude::*;
 
-use super::{Finish, Panels, QuantisedWeight, Ready, RowBytes, space, unsigned};
+use super::{Finish, Panels, QuantisedWeight, RowBytes, space, unsigned};
 use crate::data::Data;
 use crate::kernels::ApplyEpilogue;
 use crate::kernels::piece::{Piece, pieces};
 use crate::parallel::{Parallel, thread_count};
 use crate::program::Rounding;
 
-/// Rows that are multiplied with a panel at a time: their sums, 16 KB, stay in the first-level cache.
+/// Rows that are multiplied with a panel at a time: their elements, up to 16 KB, stay in the first-level cache.
 const ROWS: usize = 128;
 
 /// Most panels of a piece of work: its numbers stay in the second-level cache for the epilogue.
@@ -83,8 +83,8 @@ impl Int8Linear {
     ) {
         let rows = self.rows(input, workspace, out.len());
         self.pieces(out).into_par_iter().run_parallel(|mut piece| {
-            self.piece(rows, &mut piece, |own, sums, to: &mut [f32]| {
-                own.to_floats(sums, to.len(), to, to.len());
+            self.piece(rows, &mut piece, |own, (product, initial), columns, to| {
+                own.multiply_to_floats(product, initial, columns, to, columns);
             });
             for (at, chunk) in piece.rows.iter_mut().enumerate() {
                 epilogue((piece.row + at) * self.outputs + piece.column, chunk);
@@ -102,9 +102,8 @@ impl Int8Linear {
     ) {
         let rows = self.rows(input, workspace, out.len());
         self.pieces(out).into_par_iter().run_parallel(|mut piece| {
-            self.piece(rows, &mut piece, |own, sums, to: &mut [u8]| {
-                let product = (&Ready(sums), &[0; COLUMNS]);
-                finish.bytes(own, product, to.len(), to, to.len());
+            self.piece(rows, &mut piece, |own, product, columns, to| {
+                finish.bytes(own, product, columns, to, columns);
             });
         });
     }
@@ -168,12 +167,13 @@ impl Int8Linear {
         pieces(out, self.outputs, [ROWS, width])
     }
 
-    /// Computes a piece of a result; `write` makes elements of the sums of a row.
-    fn piece<T>(
+    /// Computes a piece of a result; `write` makes elements of the product of its rows and a panel, whose sums
+    /// begin with the given ones, for as many columns.
+    fn piece<T: Copy + Default>(
         &self,
         rows: Rows<'_>,
         piece: &mut Piece<'_, T>,
-        write: impl Fn(Epilogue<'_>, &[Sums], &mut [T]),
+        write: impl Fn(Epilogue<'_>, (&Dense<'_>, &Sums), usize, &mut [T]),
     ) {
         let width = piece.rows.first().map_or(0, |row| row.len());
         let (first, count) = (piece.row, piece.rows.len());
@@ -181,33 +181,37 @@ impl Int8Linear {
         for (offset, row) in offsets.iter_mut().zip(first..first + count) {
             *offset = (row * self.depth) as u32;
         }
-        let mut sums: [Sums; ROWS] = [[0; COLUMNS]; ROWS];
+        let mut elements = [T::default(); ROWS * COLUMNS];
         for start in (0..width).step_by(COLUMNS) {
             let number = (piece.column + start) / COLUMNS;
             let panel = self.panels.panel(number);
-            let operands = Operands {
-                source: rows.bytes,
-                offsets: &offsets[..count],
-                depth: self.depth,
-                weights: panel.weights,
-                ahead: panel.ahead,
+            let product = Dense {
+                unit: self.panels.unit,
+                operands: Operands {
+                    source: rows.bytes,
+                    offsets: &offsets[..count],
+                    depth: self.depth,
+                    weights: panel.weights,
+                    ahead: panel.ahead,
+                },
+                rows: count,
             };
-            let sums = &mut sums[..count];
-            self.panels
-                .unit
-                .multiply(&operands, &panel.columns.initial, sums);
-            let end = width.min(start + COLUMNS);
-            for (at, (row, sums)) in piece.rows.iter_mut().zip(sums).enumerate() {
-                let own = rows.own.map(|(scales, zero_points)| RowScales {
-                    scales: &scales[first + at..][..1],
-                    zero_points: &zero_points[first + at..][..1],
-                    column_sums: &panel.columns.sums,
-                });
-                let epilogue = Epilogue {
-                    rows: own,
-                    ..self.panels.epilogue(number)
-                };
-                write(epilogue, std::slice::from_ref(sums), &mut row[start..end]);
+            let own = rows.own.map(|(scales, zero_points)| RowScales {
+                scales: &scales[first..][..count],
+                zero_points: &zero_points[first..][..count],
+                column_sums: &panel.columns.sums,
+            });
+            let epilogue = Epilogue {
+                rows: own,
+                ..self.panels.epilogue(number)
+            };
+            let columns = COLUMNS.min(width - start);
+            let elements = &mut elements[..count * columns];
+            let product = (&product, &panel.columns.initial);
+            write(epilogue, product, columns, elements);
+            let from = elements.chunks_exact(columns);
+            for (row, from) in piece.rows.iter_mut().zip(from) {
+                row[start..][..columns].copy_from_slice(from);
             }
         }
     }

@@ -273,19 +273,6 @@ impl Finish<'_> {
     }
 }
 
-/// Sums that are there.
-struct Ready<'a>(&'a [Sums]);
-
-impl RowSums for Ready<'_> {
-    fn rows(&self) -> usize {
-        self.0.len()
-    }
-
-    fn by_blocks(&self, _initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
-        pass(0, self.0);
-    }
-}
-
 /// Number of single-precision elements that take as much memory as `len` bytes.
 const fn space(len: usize) -> usize {
     len.div_ceil(size_of::<f32>())
