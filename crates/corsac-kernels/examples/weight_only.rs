@@ -65,9 +65,11 @@ fn main() {
             for (own, (_, matrices)) in times[1..].iter_mut().zip(&kinds) {
                 let start = Instant::now();
                 for matrix in matrices {
-                    matrix
-                        .weights()
-                        .multiply(black_box(&x), COLUMNS, &mut to, COLUMNS);
+                    let weights = matrix.weights();
+                    let prepared = weights.rows(black_box(&x));
+                    weights.multiply(&prepared, COLUMNS, |row, column, sums| {
+                        to[row * COLUMNS + column..][..sums.len()].copy_from_slice(sums);
+                    });
                 }
                 own.push(start.elapsed().as_secs_f64() / matrices.len() as f64);
             }

@@ -6,18 +6,25 @@
 //! that a vector holds the same place of sixteen columns, and no sum goes across a vector; where a
 //! vector has 512 bits, the four bits of each lane choose a number from a table of sixteen. Sums are in
 //! single precision, in an order that depends on the processor; many rows [widen](Weights::widen)
-//! weights once.
+//! weights once. A processor that multiplies bytes in vectors of 512 bits multiplies weights of four bits
+//! with [levels] of the rows.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
+mod levels;
 mod portable;
 #[cfg(test)]
 mod tests;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vectors;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 mod widen;
 
+use std::borrow::Cow;
 use std::ops::Range;
+
+use levels::Levels;
 
 /// Columns of a panel.
 pub const PANEL: usize = 32;
@@ -80,6 +87,9 @@ pub struct Weights<'a> {
 /// Instructions that multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// AVX-512 with products of bytes.
+    #[cfg(target_arch = "x86_64")]
+    Vnni,
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
@@ -94,6 +104,8 @@ impl Kind {
     fn all() -> impl Iterator<Item = Self> {
         let kinds = [
             #[cfg(target_arch = "x86_64")]
+            vnni::has().then_some(Self::Vnni),
+            #[cfg(target_arch = "x86_64")]
             lanes::has_avx512().then_some(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
             lanes::has_avx2().then_some(Self::Avx2),
@@ -103,6 +115,28 @@ impl Kind {
         ];
         kinds.into_iter().flatten()
     }
+
+    /// Whether weights of four bits are multiplied as bytes.
+    fn multiplies_bytes(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self == Self::Vnni {
+            return true;
+        }
+        false
+    }
+}
+
+/// Rows of numbers, prepared for products with [weights](Weights::rows) of some groups.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    kind: Kind,
+    /// Numbers of a row, whole chunks.
+    depth: usize,
+    numbers: Cow<'a, [f32]>,
+    /// The sums of each row's numbers in each group, if there are zero points.
+    sums: Vec<f32>,
+    /// Integers in the place of the numbers, where products are of bytes.
+    levels: Option<Levels>,
 }
 
 /// A panel, and what it is multiplied with.
@@ -117,6 +151,8 @@ struct Product<'a> {
     rows: &'a [f32],
     /// The sums of each row's numbers in each group, if there are zero points.
     sums: &'a [f32],
+    /// Integers in the place of the rows, and the first of the rows among them.
+    levels: Option<(&'a Levels, usize)>,
 }
 
 impl<'a> Weights<'a> {
@@ -154,75 +190,109 @@ impl<'a> Weights<'a> {
         self.depth.div_ceil(self.group)
     }
 
-    /// Multiplies rows of `depth` numbers: `to[row * stride + column]` is the sum of the products of
-    /// a row's numbers and a column's weights, for the first `columns` columns.
+    /// Prepares rows of `depth` numbers for products with these weights, or a range of them.
     ///
     /// # Panics
-    /// If `rows` are not whole rows, if there are not as many panels as `columns` need, if a group
-    /// is not a multiple of [`CHUNK`], if there are too few or too many weights, scales or zero
-    /// points, or if a row is not within `to`.
-    pub fn multiply(&self, rows: &[f32], columns: usize, to: &mut [f32], stride: usize) {
-        let kind = Kind::all().next().unwrap_or(Kind::Portable);
-        self.multiply_with(kind, rows, columns, to, stride);
+    /// If they are not whole rows, or a group is not a multiple of [`CHUNK`].
+    #[must_use]
+    pub fn rows<'r>(&self, numbers: &'r [f32]) -> Rows<'r> {
+        self.rows_for(Kind::all().next().unwrap_or(Kind::Portable), numbers)
     }
 
-    fn multiply_with(
-        &self,
-        kind: Kind,
-        rows: &[f32],
-        columns: usize,
-        to: &mut [f32],
-        stride: usize,
-    ) {
-        self.check(columns);
-        let count = rows.len() / self.depth;
-        assert_eq!(count * self.depth, rows.len(), "rows of {}", self.depth);
-        let last = count.saturating_sub(1).checked_mul(stride);
-        let end = last.and_then(|last| last.checked_add(columns));
-        assert!(
-            count == 0 || end.is_some_and(|end| end <= to.len()),
-            "rows lie in the result"
-        );
-        let padded = self.depth.next_multiple_of(CHUNK);
-        let mut copied = Vec::new();
-        let rows = match padded == self.depth {
-            true => rows,
+    fn rows_for<'r>(&self, kind: Kind, numbers: &'r [f32]) -> Rows<'r> {
+        self.check_groups();
+        let count = numbers.len() / self.depth;
+        assert_eq!(count * self.depth, numbers.len(), "rows of {}", self.depth);
+        let depth = self.depth.next_multiple_of(CHUNK);
+        let numbers = match depth == self.depth {
+            true => Cow::Borrowed(numbers),
             false => {
-                copied.resize(count * padded, 0.0);
-                let own = rows.chunks(self.depth).zip(copied.chunks_mut(padded));
+                let mut padded = vec![0.0; count * depth];
+                let own = numbers.chunks(self.depth).zip(padded.chunks_mut(depth));
                 own.for_each(|(from, to)| to[..self.depth].copy_from_slice(from));
-                &copied
+                Cow::Owned(padded)
             }
         };
-        let group = self.group.min(padded).next_multiple_of(CHUNK);
-        let sums: Vec<f32> = match self.zero_points {
+        let group = self.group_len();
+        let sums = match self.zero_points {
             None => Vec::new(),
             Some(_) => {
-                let rows = rows.chunks(padded);
-                let groups = rows.flat_map(|row| row.chunks(group));
+                let groups = numbers.chunks(depth).flat_map(|row| row.chunks(group));
                 groups.map(|group| group.iter().sum()).collect()
             }
         };
+        let has_levels = kind.multiplies_bytes() && self.bits == Bits::Four;
+        let levels = has_levels.then(|| Levels::new(&numbers, depth, group));
+        Rows {
+            kind,
+            depth,
+            numbers,
+            sums,
+            levels: levels.flatten(),
+        }
+    }
+
+    /// Numbers of a group, whole chunks.
+    fn group_len(&self) -> usize {
+        let depth = self.depth.next_multiple_of(CHUNK);
+        self.group.min(depth).next_multiple_of(CHUNK)
+    }
+
+    /// Whether products of many rows take less time than those of [widened](Self::widen) weights.
+    #[must_use]
+    pub fn are_multiplied_as_bytes(&self) -> bool {
+        let kind = Kind::all().next().unwrap_or(Kind::Portable);
+        kind.multiplies_bytes() && self.bits == Bits::Four && self.group_len() <= levels::LONGEST
+    }
+
+    /// Multiplies [rows](Self::rows). Calls `write(row, column, sums)` with some sums of a row at a
+    /// time, of the products of its numbers and those of columns from `column` on; of the first
+    /// `columns` columns.
+    ///
+    /// # Panics
+    /// If the rows were prepared for other groups, if there are not as many panels as `columns` need,
+    /// or if there are too few or too many weights, scales or zero points.
+    pub fn multiply(
+        &self,
+        rows: &Rows<'_>,
+        columns: usize,
+        mut write: impl FnMut(usize, usize, &[f32]),
+    ) {
+        self.check(columns);
+        let (depth, groups) = (rows.depth, self.groups());
+        let count = rows.numbers.len() / depth;
+        assert_eq!(
+            depth,
+            self.depth.next_multiple_of(CHUNK),
+            "numbers of a row"
+        );
+        if self.zero_points.is_some() {
+            assert_eq!(rows.sums.len(), count * groups, "a sum for each group");
+        }
+        if let Some(levels) = &rows.levels {
+            assert_eq!(self.bits, Bits::Four, "rows for weights of four bits");
+            assert_eq!(levels.groups.len(), count * groups, "groups of rows");
+        }
         for (panel, first) in (0..columns).step_by(PANEL).enumerate() {
             let own = self.range(panel..panel + 1);
             let width = PANEL.min(columns - first);
-            for (block, rows) in rows.chunks(ROWS * padded).enumerate() {
+            for (block, numbers) in rows.numbers.chunks(ROWS * depth).enumerate() {
                 let at = block * ROWS;
                 let product = Product {
                     bits: self.bits,
                     packed: own.packed,
-                    group: group / CHUNK,
+                    group: self.group_len() / CHUNK,
                     scales: own.scales,
                     zero_points: own.zero_points,
-                    rows,
-                    sums: sums.get(at * self.groups()..).unwrap_or(&[]),
+                    rows: numbers,
+                    sums: rows.sums.get(at * groups..).unwrap_or(&[]),
+                    levels: rows.levels.as_ref().map(|levels| (levels, at)),
                 };
                 let mut results = [[0.0; PANEL]; ROWS];
-                let results = &mut results[..rows.len() / padded];
-                product.run(kind, results);
+                let results = &mut results[..numbers.len() / depth];
+                product.run(rows.kind, results);
                 for (row, result) in results.iter().enumerate() {
-                    let to = &mut to[(at + row) * stride + first..][..width];
-                    to.copy_from_slice(&result[..width]);
+                    write(at + row, first, &result[..width]);
                 }
             }
         }
@@ -257,12 +327,17 @@ impl<'a> Weights<'a> {
         }
     }
 
-    fn check(&self, columns: usize) {
+    fn check_groups(&self) {
         let Self { depth, group, .. } = *self;
         assert!(
             depth > 0 && group > 0 && (group.is_multiple_of(CHUNK) || group >= depth),
             "groups of {group} of {depth} weights"
         );
+    }
+
+    fn check(&self, columns: usize) {
+        self.check_groups();
+        let depth = self.depth;
         let panels = columns.div_ceil(PANEL);
         let len = panels * self.bits.panel_len(depth);
         assert_eq!(self.packed.len(), len, "weights of {columns} columns");
@@ -291,19 +366,24 @@ impl Scales<'_> {
 impl Product<'_> {
     /// Sets the sums of each row, at most [`ROWS`].
     fn run(&self, kind: Kind, results: &mut [[f32; PANEL]]) {
-        match kind {
+        match (kind, self.levels) {
             // SAFETY: only `all` makes this kind, after checking the processor; `Weights` has checked
-            // all lengths.
+            // all lengths, and that weights are of four bits.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { vectors::avx512(self, results) },
+            (Kind::Vnni, Some((levels, first))) => unsafe {
+                vnni::multiply(self, levels, first, results);
+            },
+            // SAFETY: as above; a processor with products of bytes has the other instructions.
+            #[cfg(target_arch = "x86_64")]
+            (Kind::Vnni | Kind::Avx512, _) => unsafe { vectors::avx512(self, results) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { vectors::avx2(self, results) },
+            (Kind::Avx2, _) => unsafe { vectors::avx2(self, results) },
             // SAFETY: `Weights` has checked all lengths, and all processors of this architecture have
             // NEON.
             #[cfg(target_arch = "aarch64")]
-            Kind::Neon => unsafe { vectors::neon(self, results) },
-            Kind::Portable => portable::multiply(self, results),
+            (Kind::Neon, _) => unsafe { vectors::neon(self, results) },
+            (Kind::Portable, _) => portable::multiply(self, results),
         }
     }
 }

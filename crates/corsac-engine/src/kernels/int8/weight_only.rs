@@ -14,7 +14,7 @@ use crate::kernels::blocked::linear::{self, LinearKernel, Widen};
 use crate::kernels::piece::pieces;
 use crate::parallel::{Parallel, thread_count};
 
-/// From this many rows on, it is faster to widen weights once for all rows.
+/// From this many rows on, it is faster to widen weights once for all rows, unless bytes are multiplied.
 const MANY: usize = 16;
 
 /// `x @ weight.T + bias` with the weight packed.
@@ -47,7 +47,7 @@ enum OwnScales {
 #[must_use]
 pub fn workspace_len(rows: usize, [outputs, inputs]: [usize; 2]) -> usize {
     match rows < MANY {
-        true => rows * outputs.next_multiple_of(PANEL),
+        true => 0,
         false => linear::workspace_len(rows, [outputs, inputs]),
     }
 }
@@ -156,42 +156,40 @@ impl WeightOnlyLinear {
             outputs, inputs, ..
         } = *self.weight;
         let rows = out.len() / outputs;
-        if rows >= MANY {
+        let weights = self.weight.weights();
+        if rows >= MANY && !weights.are_multiplied_as_bytes() {
             let weight = Arc::clone(&self.weight) as Arc<dyn Widen>;
             let bias = (!self.bias.is_empty()).then_some(&*self.bias);
             let kernel = LinearKernel::of_other(weight, [outputs, inputs], bias, rows);
             kernel.run(input, workspace, out, epilogue);
             return;
         }
-        let weights = self.weight.weights();
+        let prepared = weights.rows(input);
         let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let panels = outputs.div_ceil(PANEL);
         let width = panels.div_ceil(wanted.min(panels)) * PANEL;
         let parts = pieces(out, outputs, [rows, width]);
-        let workspace = workspace.par_chunks_mut(rows * width);
-        parts
-            .into_par_iter()
-            .zip(workspace)
-            .run_parallel(|(mut piece, numbers)| {
-                let columns = piece.rows.first().map_or(0, |row| row.len());
-                let first = piece.column / PANEL;
-                let own = weights.range(first..first + columns.div_ceil(PANEL));
-                own.multiply(input, columns, numbers, columns);
-                let bias = self.bias.get(piece.column..piece.column + columns);
-                let numbers = numbers.chunks_exact(columns);
-                for (at, (row, numbers)) in piece.rows.iter_mut().zip(numbers).enumerate() {
-                    match bias {
-                        Some(bias) => {
-                            let sums = numbers.iter().zip(bias);
-                            let sums = sums.map(|(number, bias)| number + bias);
-                            row.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
-                        }
-                        None => row.copy_from_slice(numbers),
+        parts.into_par_iter().run_parallel(|mut piece| {
+            let columns = piece.rows.first().map_or(0, |row| row.len());
+            let first = piece.column / PANEL;
+            let own = weights.range(first..first + columns.div_ceil(PANEL));
+            let bias = self.bias.get(piece.column..piece.column + columns);
+            own.multiply(&prepared, columns, |row, column, sums| {
+                let to = &mut piece.rows[row][column..][..sums.len()];
+                match bias {
+                    Some(bias) => {
+                        let sums = sums.iter().zip(&bias[column..]);
+                        let sums = sums.map(|(sum, bias)| sum + bias);
+                        to.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
                     }
-                    epilogue((piece.row + at) * outputs + piece.column, row);
+                    None => to.copy_from_slice(sums),
                 }
             });
+            for (at, row) in piece.rows.iter_mut().enumerate() {
+                epilogue((piece.row + at) * outputs + piece.column, row);
+            }
+        });
     }
 }
 
