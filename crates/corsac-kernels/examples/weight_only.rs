@@ -57,7 +57,7 @@ fn main() {
             start.elapsed().as_secs_f64() * 1e3
         );
     }
-    for rows in [1, 2, 4, 8, 12, 48] {
+    for rows in [1, 2, 3, 4, 8, 12, 48] {
         let x = vec![0.5_f32; rows * DEPTH];
         let mut to = vec![0.0; rows * COLUMNS];
         let mut times = vec![Vec::new(); kinds.len() + 1];

@@ -1,24 +1,28 @@
-//! Rows of numbers as integers of fifteen bits, in two bytes each.
+//! Rows of numbers as integers of 22 bits, in three bytes each.
 //!
 //! A processor that multiplies bytes then multiplies weights of four bits without widening them. A
-//! number is rounded to a multiple of the 16,256th part of the largest of its group, which is less
-//! than a thousandth of what rounding a weight to four bits changes.
+//! number is rounded to a multiple of the 2,080,768th part of the largest of its group, which is as
+//! exact as sums in single precision are.
 
 use multiversion::multiversion;
 
 use super::CHUNK;
 
-/// The largest integer: 127 times the second byte, and a first byte of zero.
-const MOST: f32 = 127.0 * 128.0;
+/// Bytes of an integer.
+pub(super) const PLANES: usize = 3;
+/// What the bytes of an integer are multiplied with: they are signed, the first one is the highest.
+pub(super) const FACTORS: [i32; PLANES] = [1 << 14, 1 << 7, 1];
+/// The largest integer: 127 in the first byte, and zeros.
+const MOST: f32 = (127 << 14) as f32;
 /// Of smaller numbers, the reciprocal may be infinite.
 const LEAST: f32 = 1e-30;
-/// Most numbers of a group: sums of their products with weights fit in 32 bits.
+/// Most numbers of a group: sums of products of their bytes with weights, times a factor, fit in 32
+/// bits.
 pub(super) const LONGEST: usize = 4096;
 
-/// The integers of a chunk, as a product reads them: of the numbers at even places, then of those at
-/// odd ones, the higher bytes; and the lower bytes in the same order. A number is `128 * higher +
-/// lower`, both signed.
-pub(super) type Bytes = [[i8; CHUNK / 2]; 4];
+/// The integers of a chunk, as a product reads them: the first bytes of the numbers at even places,
+/// those of the numbers at odd ones, then the second bytes in the same order, and the third ones.
+pub(super) type Bytes = [[i8; CHUNK / 2]; 2 * PLANES];
 
 /// The integers of some rows.
 #[derive(Debug, Default)]
@@ -38,8 +42,8 @@ pub(super) struct Levels {
 pub(super) struct Group {
     /// The number that one stands for.
     pub(super) scale: f32,
-    /// The sum of the integers.
-    pub(super) sum: i32,
+    /// The sums of the first bytes, of the second ones, and of the third ones.
+    pub(super) sums: [i32; PLANES],
 }
 
 impl Levels {
@@ -50,7 +54,7 @@ impl Levels {
             return None;
         }
         let mut made = Self {
-            bytes: vec![[[0; CHUNK / 2]; 4]; rows.len() / CHUNK],
+            bytes: vec![Bytes::default(); rows.len() / CHUNK],
             groups: Vec::with_capacity(rows.len().div_ceil(group)),
         };
         let own = rows.chunks(depth);
@@ -72,7 +76,7 @@ fn quantise(numbers: &[f32], bytes: &mut [Bytes]) -> Option<Group> {
         return None;
     }
     let inverse = if largest > 0.0 { MOST / largest } else { 0.0 };
-    let mut sum = 0;
+    let mut sums = [0; PLANES];
     for (numbers, bytes) in numbers.as_chunks::<CHUNK>().0.iter().zip(bytes) {
         // The integer is in the last bits of the sum, rounded half to even.
         let integers = numbers.map(|x| {
@@ -80,15 +84,19 @@ fn quantise(numbers: &[f32], bytes: &mut [Bytes]) -> Option<Group> {
             (shifted.to_bits() as i32).wrapping_sub(0x4B40_0000)
         });
         for (at, integer) in integers.into_iter().enumerate() {
-            let higher = (integer + 64) >> 7;
-            bytes[at % 2][at / 2] = higher as i8;
-            bytes[2 + at % 2][at / 2] = (integer - (higher << 7)) as i8;
-            sum += integer;
+            let mut rest = integer;
+            for (plane, factor) in FACTORS.into_iter().enumerate() {
+                // The nearest multiple of the factor, which is a power of two.
+                let byte = (rest + factor / 2) >> factor.trailing_zeros();
+                rest -= byte * factor;
+                bytes[2 * plane + at % 2][at / 2] = byte as i8;
+                sums[plane] += byte;
+            }
         }
     }
     Some(Group {
         scale: largest / MOST,
-        sum,
+        sums,
     })
 }
 
@@ -104,23 +112,24 @@ mod tests {
         let levels = Levels::new(&numbers, 32, 16).unwrap();
         assert_eq!(levels.groups.len(), 4);
         for (at, x) in numbers.iter().enumerate() {
-            let (chunk, place) = (at / CHUNK, at % CHUNK);
-            let [higher, lower] =
-                [0, 2].map(|first| i32::from(levels.bytes[chunk][first + place % 2][place / 2]));
-            let group = &levels.groups[at / 16];
-            let found = (128 * higher + lower) as f32 * group.scale;
-            assert!(
-                (found - x).abs() <= 0.5001 * group.scale,
-                "{found} is not {x}"
-            );
+            let (own, place) = (&levels.bytes[at / CHUNK], at % CHUNK);
+            let parts = FACTORS.into_iter().enumerate();
+            let integer: i32 = parts
+                .map(|(plane, factor)| factor * i32::from(own[2 * plane + place % 2][place / 2]))
+                .sum();
+            let found = f64::from(integer) * f64::from(levels.groups[at / 16].scale);
+            let error = (found - f64::from(*x)).abs();
+            assert!(error <= 4e-7 * 11.7, "{found} is not {x}");
         }
         for (number, group) in levels.groups.iter().enumerate() {
             let own = &levels.bytes[number * 2..][..2];
-            let weighted = |first: usize| -> i32 {
-                let own = own.iter().flat_map(|bytes| &bytes[first..first + 2]);
-                own.flatten().map(|&byte| i32::from(byte)).sum()
-            };
-            assert_eq!(128 * weighted(0) + weighted(2), group.sum);
+            for (plane, sum) in group.sums.into_iter().enumerate() {
+                let bytes = own
+                    .iter()
+                    .flat_map(|bytes| &bytes[2 * plane..2 * plane + 2]);
+                let bytes = bytes.flatten().map(|&byte| i32::from(byte));
+                assert_eq!(bytes.sum::<i32>(), sum);
+            }
         }
     }
 
@@ -131,8 +140,8 @@ mod tests {
         let levels = Levels::new(&numbers, 8, 8).unwrap();
         assert_eq!(levels.bytes[0][0], [0, -127, 0, 0]);
         assert_eq!(levels.bytes[0][1], [0, 0, 127, 0]);
-        assert_eq!(levels.bytes[0][2..], [[0; 4]; 2]);
-        assert_eq!(levels.groups[0].sum, 0);
+        assert_eq!(levels.bytes[0][2..], [[0; 4]; 4]);
+        assert_eq!(levels.groups[0].sums, [0; 3]);
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::arch::x86_64::{
     __m512, __m512i, _mm_loadu_si128, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512,
     _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_dpbusd_epi32,
     _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps,
-    _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_slli_epi32,
-    _mm512_srli_epi16, _mm512_storeu_ps,
+    _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_srli_epi16,
+    _mm512_storeu_ps,
 };
 
-use super::levels::{Bytes, Levels};
+use super::levels::{Bytes, FACTORS, Levels, PLANES};
 use super::{Bits, PANEL, Product, Scales};
 use crate::prefetch::{self, DISTANCE, LINE};
 
@@ -44,17 +44,13 @@ pub(super) unsafe fn multiply(
         (first + results.len()) * chunks <= levels.bytes.len(),
         "levels of rows"
     );
+    // More sums than those of two rows do not stay in registers.
     while !results.is_empty() {
-        let count = match results.len() {
-            4.. => 4,
-            2.. => 2,
-            _ => 1,
-        };
-        let (own, rest) = results.split_at_mut(count);
+        let (own, rest) = results.split_at_mut(results.len().min(2));
+        let count = own.len();
         // SAFETY: by the contract of this function; the levels of these rows are there.
         unsafe {
             match count {
-                4 => panel::<4>(product, levels, first, own),
                 2 => panel::<2>(product, levels, first, own),
                 _ => panel::<1>(product, levels, first, own),
             }
@@ -82,7 +78,11 @@ unsafe fn panel<const M: usize>(
     for group in 0..groups {
         let start = group * product.group;
         let end = chunks.min(start + product.group);
-        let mut sums = [[[_mm512_setzero_si512(); 2]; VECTORS]; M];
+        let levels_of = |row: usize| levels.groups[(first + row) * groups + group];
+        // Weights are eight more than they stand for.
+        let mut sums: [[[__m512i; PLANES]; VECTORS]; M] = std::array::from_fn(|row| {
+            [levels_of(row).sums.map(|sum| _mm512_set1_epi32(-8 * sum)); VECTORS]
+        });
         for chunk in start..end {
             let rows: [&Bytes; M] =
                 std::array::from_fn(|row| &levels.bytes[(first + row) * chunks + chunk]);
@@ -114,14 +114,21 @@ unsafe fn panel<const M: usize>(
                 (scales, zero_points)
             };
             for (row, result) in results.iter_mut().enumerate() {
-                let own = levels.groups[(first + row) * groups + group];
-                let [higher, lower] = sums[row][v];
-                // Weights are eight more than they stand for.
-                let sum = _mm512_add_epi32(_mm512_slli_epi32::<7>(higher), lower);
-                let sum = _mm512_add_epi32(sum, _mm512_set1_epi32(-8 * own.sum));
-                let mut sum: __m512 = _mm512_cvtepi32_ps(sum);
+                let own = levels_of(row);
+                let [highest, middle, lowest] = sums[row][v];
+                let rest = _mm512_add_epi32(_mm512_slli_epi32::<7>(middle), lowest);
+                let factor = _mm512_set1_ps(FACTORS[0] as f32);
+                let mut sum: __m512 = _mm512_fmadd_ps(
+                    _mm512_cvtepi32_ps(highest),
+                    factor,
+                    _mm512_cvtepi32_ps(rest),
+                );
                 if let Some(zero_points) = zero_points {
-                    sum = _mm512_fnmadd_ps(_mm512_set1_ps(own.sum as f32), zero_points, sum);
+                    let parts = FACTORS.into_iter().zip(own.sums);
+                    let all: i64 = parts
+                        .map(|(factor, sum)| i64::from(factor) * i64::from(sum))
+                        .sum();
+                    sum = _mm512_fnmadd_ps(_mm512_set1_ps(all as f32), zero_points, sum);
                 }
                 let sum = _mm512_mul_ps(sum, _mm512_set1_ps(own.scale));
                 let to = &mut result[v * LANES..][..LANES];
@@ -135,14 +142,14 @@ unsafe fn panel<const M: usize>(
     }
 }
 
-/// Adds the products of a chunk with the higher and the lower bytes of rows.
+/// Adds the products of a chunk with each of the bytes of rows.
 ///
 /// # Safety
 /// The chunk is there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 unsafe fn add_chunk<const M: usize>(
-    sums: &mut [[[__m512i; 2]; VECTORS]; M],
+    sums: &mut [[[__m512i; PLANES]; VECTORS]; M],
     packed: *const u8,
     rows: [&Bytes; M],
 ) {
@@ -150,16 +157,18 @@ unsafe fn add_chunk<const M: usize>(
     for line in 0..Bits::Four.chunk_len() / LINE {
         prefetch::nearest(packed.wrapping_add(DISTANCE + line * LINE));
     }
-    let quads = rows.map(|bytes| bytes.map(|quad| _mm512_set1_epi32(word(quad))));
-    for v in 0..VECTORS {
+    let weights: [[__m512i; 2]; VECTORS] = std::array::from_fn(|v| {
         // SAFETY: a vector of the chunk.
-        let both: __m512i = unsafe { _mm512_loadu_si512(packed.add(v * LANES * 4).cast()) };
-        let even = _mm512_and_si512(both, low);
-        let odd = _mm512_and_si512(_mm512_srli_epi16::<4>(both), low);
-        for (sums, quads) in sums.iter_mut().zip(&quads) {
-            for (at, sum) in sums[v].iter_mut().enumerate() {
-                *sum = _mm512_dpbusd_epi32(*sum, even, quads[2 * at]);
-                *sum = _mm512_dpbusd_epi32(*sum, odd, quads[2 * at + 1]);
+        let both = unsafe { _mm512_loadu_si512(packed.add(v * LANES * 4).cast()) };
+        let odd = _mm512_srli_epi16::<4>(both);
+        [_mm512_and_si512(both, low), _mm512_and_si512(odd, low)]
+    });
+    for (sums, bytes) in sums.iter_mut().zip(rows) {
+        for (at, &quad) in bytes.iter().enumerate() {
+            let quad = _mm512_set1_epi32(word(quad));
+            for (sums, weights) in sums.iter_mut().zip(&weights) {
+                let sum = &mut sums[at / 2];
+                *sum = _mm512_dpbusd_epi32(*sum, weights[at % 2], quad);
             }
         }
     }
