@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from corsac._capture.guard_text import guards_as_text
 from corsac._capture.record import Recorded, named_arguments
 from corsac._capture.recordings import record_at_once
 from corsac._capture.refusal import Refusal
+from corsac._capture.unchanged import unchanged
 from corsac._messages.lines import in_brackets
 from corsac._models.example_inputs import CONSTANTS, ExampleInputs, as_tuple, gathered
 from corsac._models.function import check_callable, module_of
@@ -111,16 +113,17 @@ def recorded_call(
 ) -> Recorded:
     """The record of a call of a module or a function, with copies of its arguments; see :func:`capture`. If ``state``
     is given, the program may write to existing tensors: these, and those with the ids in ``state``, are inputs of the
-    graph. Its values are their dynamic dimensions.
+    graph. Its values are their dynamic dimensions. The program is as before the call.
 
     Raises:
         TraceError: the call cannot be expressed as a graph.
         ValueError: ``dynamic_shapes`` names an input or a dimension that does not exist.
     """
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(program) as kept:
         # Separate copies, so that each is a placeholder of its own, and contiguous.
         args, kwargs = tree_map_only(torch.Tensor, _copied, (args, kwargs))
-        recorded = record_at_once(
+        record = functools.partial(
+            record_at_once,
             root_of(program),
             program,
             args,
@@ -130,11 +133,21 @@ def recorded_call(
             replays=True,
             decides=decides,
             rewritten=state,
+            keep=kept.keep,
         )
+        recorded = record()
+        if not decides and isinstance(recorded, Recorded) and _changes(recorded):
+            # What the first call sets up is there now.
+            recorded = record()
     if isinstance(recorded, Refusal):
         where = in_brackets(recorded.line)
         raise TraceError(f"the model is no graph{where}: {recorded.reason}")
     return recorded
+
+
+def _changes(recorded: Recorded) -> list[str]:
+    """The changes of objects that a program makes, as text."""
+    return [] if recorded.replay is None else recorded.replay.changes()
 
 
 def _refuse_changes(recorded: Recorded) -> None:
@@ -143,7 +156,7 @@ def _refuse_changes(recorded: Recorded) -> None:
     Raises:
         TraceError: it does.
     """
-    changes = [] if recorded.replay is None else recorded.replay.changes()
+    changes = _changes(recorded)
     if changes:
         raise TraceError(f"the model is no graph: it changes state in Python: {changes[0]}")
 

@@ -109,6 +109,7 @@ class Recorder(TorchFunctionMode):
         self.memory = RecordedMemory(options)
         #: Whether the program may write to existing tensors, and this can be undone.
         self.undoes_writes = options.rewritten is not None
+        self._keep = options.keep
         #: Nodes of inputs by id of the tensor, and nodes that write to inputs and return them, with that id.
         self._inputs: dict[int, Node] = {}
         self._written_inputs: dict[Node, int] = {}
@@ -187,9 +188,11 @@ class Recorder(TorchFunctionMode):
         if self.refusal is None:
             self.refusal = Refusal(kind, reason, line=line_of_program())
 
-    def changed(self) -> None:
-        """Note that an operator has written to an existing tensor."""
+    def changes(self, own: torch.Tensor) -> None:
+        """Note that an operator is about to write to an existing tensor."""
         self.saw_change = self.wrote = True
+        if self._keep is not None and own.layout is torch.strided:
+            self._keep(own)
 
     def refuse_inner_cast(self, func: Any) -> None:
         """Refuse the program if an operator is a cast that autocast makes in the running function."""
