@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import BartConfig, BartForConditionalGeneration
 
 import corsac
 from kit.language_models import CONFIGS, language_model, prompts
@@ -203,6 +204,48 @@ def test_models_with_other_caches_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with pytest.raises(corsac.CompileError, match=r"call model\.eval"):
         corsac.generation.save(language_model("gpt2").train(), path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("mixtral", "is a mixture of experts"), ("bart", "files hold models that continue one text")],
+)
+def test_models_with_experts_or_encoders_are_refused(tmp_path: Path, kind: str, text: str) -> None:
+    model = language_model("mixtral", num_local_experts=4)
+    if kind == "bart":
+        config = BartConfig(vocab_size=97, d_model=16, encoder_layers=1, decoder_layers=1)
+        model = BartForConditionalGeneration(config).eval()
+    with pytest.raises(corsac.CompileError, match=text):
+        corsac.generation.save(model, tmp_path / "model.safetensors")
+
+
+def test_frequencies_of_short_texts_are_kept(tmp_path: Path) -> None:
+    """Models that have others for long texts have texts up to there."""
+    factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4}
+    settings = {"rope_parameters": factors | rope, "original_max_position_embeddings": 40}
+    model = language_model("phi3", **settings)
+    rotary, path = model.model.rotary_emb, tmp_path / "model.safetensors"
+    # It was called with a long text before.
+    model(torch.arange(60).reshape(1, 60))
+    before = rotary.inv_freq.clone()
+    assert not torch.equal(before, rotary.original_inv_freq)
+    with pytest.raises(ValueError, match="length is 60, and a number from 8 on, at most 40,"):
+        corsac.generation.save(model, path, length=60)
+    corsac.generation.save(model, path, batch=2)
+    given = prompts(25, 3)
+    texts = corsac.generation.load(path).generate(given, max_new_tokens=12, stop=())
+    assert texts == [expected(model, prompt) for prompt in given]
+    with pytest.raises(ValueError, match="has 41 tokens, and the model takes 40"):
+        corsac.generation.load(path).generate(*prompts(41))
+
+
+def test_saving_leaves_rotary_embeddings_as_they_were(tmp_path: Path) -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    model = language_model("llama", rope_parameters=rope)
+    before = dict(vars(model.model.rotary_emb))
+    corsac.generation.save(model, tmp_path / "model.safetensors", batch=2)
+    assert vars(model.model.rotary_emb) == before
 
 
 def test_files_without_a_language_model_are_refused(tmp_path: Path) -> None:

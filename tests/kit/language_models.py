@@ -64,10 +64,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def language_model(name: str) -> Any:
-    """A model of this type, whose tokens depend on all of the text."""
+def language_model(name: str, **more: Any) -> Any:
+    """A model of this type, with ``more`` settings, whose tokens depend on all of the text."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(name, **CONFIGS[name])
+    config = AutoConfig.for_model(name, **CONFIGS.get(name, _COMMON), **more)
     model = AutoModelForCausalLM.from_config(config).eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from corsac._capture.guard_text import guards_as_text
 from corsac._capture.record import Recorded, named_arguments
 from corsac._capture.recordings import record_at_once
 from corsac._capture.refusal import Refusal
+from corsac._capture.unchanged import unchanged
 from corsac._messages.lines import in_brackets
 from corsac._models.example_inputs import CONSTANTS, ExampleInputs, as_tuple, gathered
 from corsac._models.function import check_callable, module_of
@@ -83,16 +85,18 @@ def _captured(
     check_callable(model)
     program = _program_of(model)
     recorded = recorded_call(program, args, kwargs, dynamic_shapes, decides=not strict)
-    effects = [] if recorded.replay is None else recorded.replay.effects()
-    if strict and effects:
-        raise TraceError(f"the model is no graph: it changes state in Python: {effects[0]}")
+    if strict:
+        _refuse_changes(recorded)
+        if recorded.replay is not None and recorded.state is None:
+            # What it prints is no result.
+            _return_structure(recorded)
     module = recorded.module
     reads = [] if recorded.stages is None else recorded.stages.reads()
     for read in reads:
         module.graph.erase_node(next(own for own in module.graph.nodes if own.name == read.name))
     module.recompile()
     module.meta["guards"] = guards_as_text(recorded.guards, program)
-    module.meta["effects"] = effects
+    module.meta["effects"] = [] if recorded.replay is None else recorded.replay.effects()
     module.meta["conditions"] = [] if recorded.sizes is None else recorded.sizes.as_text()
     module.meta["decisions"] = [str(own) for own in reads]
     return module, recorded
@@ -109,16 +113,17 @@ def recorded_call(
 ) -> Recorded:
     """The record of a call of a module or a function, with copies of its arguments; see :func:`capture`. If ``state``
     is given, the program may write to existing tensors: these, and those with the ids in ``state``, are inputs of the
-    graph. Its values are their dynamic dimensions.
+    graph. Its values are their dynamic dimensions. The program is as before the call.
 
     Raises:
         TraceError: the call cannot be expressed as a graph.
         ValueError: ``dynamic_shapes`` names an input or a dimension that does not exist.
     """
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(program) as kept:
         # Separate copies, so that each is a placeholder of its own, and contiguous.
         args, kwargs = tree_map_only(torch.Tensor, _copied, (args, kwargs))
-        recorded = record_at_once(
+        record = functools.partial(
+            record_at_once,
             root_of(program),
             program,
             args,
@@ -128,11 +133,44 @@ def recorded_call(
             replays=True,
             decides=decides,
             rewritten=state,
+            keep=kept.keep,
         )
+        recorded = record()
+        if not decides and isinstance(recorded, Recorded) and _changes(recorded):
+            # What the first call sets up is there now.
+            recorded = record()
     if isinstance(recorded, Refusal):
         where = in_brackets(recorded.line)
         raise TraceError(f"the model is no graph{where}: {recorded.reason}")
     return recorded
+
+
+def _changes(recorded: Recorded) -> list[str]:
+    """The changes of objects that a program makes, as text."""
+    return [] if recorded.replay is None else recorded.replay.changes()
+
+
+def _refuse_changes(recorded: Recorded) -> None:
+    """Refuse a program that changes objects; a graph need not print or warn.
+
+    Raises:
+        TraceError: it does.
+    """
+    changes = _changes(recorded)
+    if changes:
+        raise TraceError(f"the model is no graph: it changes state in Python: {changes[0]}")
+
+
+def _return_structure(recorded: Recorded) -> None:
+    """Make a graph return what the program returns, instead of all tensors of its results and effects.
+
+    Raises:
+        TraceError: it returns a tensor that is the same in each call.
+    """
+    assert recorded.replay is not None
+    graph = recorded.module.graph
+    output, placeholders = graph.output_node(), graph.find_nodes(op="placeholder")
+    output.args = (recorded.replay.structure(output.args[0], placeholders),)
 
 
 def _program_of(model: Callable[..., Any]) -> Any:
@@ -223,15 +261,13 @@ def graph_with_state(
     check_callable(model)
     inputs = _tensors(example_inputs)
     recorded = recorded_call(_program_of(model), inputs, {}, dynamic_shapes, state=state)
-    graph, replay = recorded.module.graph, recorded.replay
-    effects = [] if replay is None else replay.effects()
-    if effects:
-        raise TraceError(f"the model is no graph: it changes state in Python: {effects[0]}")
+    graph = recorded.module.graph
+    _refuse_changes(recorded)
     placeholders = graph.find_nodes(op="placeholder")
     if len(placeholders) != len(inputs) + len(recorded.rewritten):
         raise TraceError("the model reads tensors in containers")
-    if replay is not None:
-        graph.output_node().args = (replay.structure(graph.output_node().args[0], placeholders),)
+    if recorded.replay is not None:
+        _return_structure(recorded)
     is_dynamic = any(dynamic_shapes.values()) or any(state.values())
     if is_dynamic and recorded.sizes is None:
         raise TraceError("the model computes with sizes in a way that cannot be followed")

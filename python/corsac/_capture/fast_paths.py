@@ -4,12 +4,17 @@
 autograd does not record: one operator for each layer, and nested tensors if there is a padding mask. Nested tensors are
 represented by the padded sequences and the mask, as long as only these operators use them. Results have PyTorch's
 strides.
+
+The stacks read two values of masks: whether padding is at the end of sequences, which zeroes it in the result, and
+whether a mask is causal, which is faster. Graphs whose control flow depends on no values zero the padding if it is at
+the end, and take each mask as it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,10 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corsac import _core
+from corsac._messages.lines import calling_frame
 from corsac._pytorch.functions import getters
 
 #: Modules with fast paths, which they take only if no function mode or tensor subclass overrides functions.
 MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+#: Code of stacks of layers that read values of masks, and their layers.
+_STACKS = tuple(own.forward.__code__ for own in (nn.TransformerEncoder, nn.TransformerDecoder))
+_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+_IS_CAUSAL = nn.modules.transformer._detect_is_causal_mask.__code__
 #: Functions with the same result for a nested tensor and its representation.
 _ALIKE = frozenset([Tensor.dim, *getters("device", "dtype", "requires_grad")])
 (_IS_NESTED,) = getters("is_nested")
@@ -81,13 +91,18 @@ class FastPaths:
     """Replacements of the operators of PyTorch's fast paths.
 
     There are none for operands other than those that the modules pass.
+
+    Args:
+        reads: whether control flow may depend on values.
     """
 
-    def __init__(self) -> None:
-        #: Representations of nested tensors, by id: that tensor, the sequences, and the mask of what is not padding.
-        self.nested: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
-        #: Whether the padding of the next sequences was found to be at their ends.
-        self._is_aligned = False
+    def __init__(self, *, reads: bool) -> None:
+        self._reads = reads
+        #: Representations of nested tensors, by id: that tensor, the sequences, the mask of what is not padding, and
+        #: whether that is at their ends.
+        self.nested: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+        #: Whether the padding of the next sequences is at their ends: not None if it is, or may be.
+        self._is_aligned: Tensor | None = None
         self._functions: dict[Any, Callable[..., Callable[[], Any] | None]] = {
             torch._native_multi_head_attention: self._attention,
             torch._transformer_encoder_layer_fwd: self._layer,
@@ -104,6 +119,8 @@ class FastPaths:
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], Any] | None:
         """A function that computes the result of ``function``; None if there is no replacement."""
+        if function is Tensor.__bool__ and not self._reads and _asks_for_causal_mask():
+            return lambda: False
         place = self._functions.get(function)
         if place is not None:
             try:
@@ -143,9 +160,9 @@ class FastPaths:
         known = self.nested.get(id(own))
         return own if known is None else known[1]
 
-    def _stands_for(self, own: Tensor, kept: Tensor) -> Tensor:
+    def _stands_for(self, own: Tensor, kept: Tensor, is_aligned: Tensor) -> Tensor:
         shown = own.view(own.shape)
-        self.nested[id(shown)] = shown, own, kept
+        self.nested[id(shown)] = shown, own, kept, is_aligned
         return shown
 
     def _is_known(self, own: Tensor, mask: Tensor | None, kind: int | None, heads: int) -> bool:
@@ -205,39 +222,68 @@ class FastPaths:
             inner = F.gelu(inner) if of["use_gelu"] else F.relu(inner)
             own = F.linear(inner, of["ffn_weight_2"], of["ffn_bias_2"]) + own
             own = own if first else norm(own, "2")
-            kept = self._kept(source)
-            return own if kept is None else self._stands_for(own, kept)
+            known = self.nested.get(id(source))
+            return own if known is None else self._stands_for(own, *known[2:])
 
         return compute
 
     def _aligned(self, t: Tensor, mask: Tensor) -> Callable[[], bool] | None:
-        if not _are_padded(t, mask):
+        if not _are_padded(t, mask) or not (self._reads or _is_plain_stack(calling_frame())):
             return None
 
         def compute() -> bool:
             lengths = mask.sum(1, keepdim=True)
-            self._is_aligned = bool((torch.arange(mask.shape[1]) < lengths).eq(mask).all())
-            return self._is_aligned
+            is_aligned = (torch.arange(mask.shape[1]) < lengths).eq(mask).all()
+            self._is_aligned = None if self._reads and not is_aligned else is_aligned
+            return self._is_aligned is not None
 
         return compute
 
     def _from_mask(
         self, t: Tensor, mask: Tensor, mask_check: bool = True
     ) -> Callable[[], Tensor] | None:
-        is_aligned, self._is_aligned = self._is_aligned, False
-        if mask_check or not is_aligned or not _are_padded(t, mask):
+        is_aligned, self._is_aligned = self._is_aligned, None
+        if mask_check or is_aligned is None or not _are_padded(t, mask):
             return None
-        return lambda: self._stands_for(t, mask)
+        return lambda: self._stands_for(t, mask, is_aligned)
 
     def _padded(
         self, own: Tensor, padding: float, output_size: Any = None
     ) -> Callable[[], Tensor] | None:
-        kept = self._kept(own)
+        known = self.nested.get(id(own))
         # Without sizes, the result would be as long as the longest sequence, which depends on values.
-        if kept is None or output_size is None or tuple(output_size) != tuple(own.shape):
+        if known is None or output_size is None or tuple(output_size) != tuple(own.shape):
             return None
-        own = self._sequences(own)
-        return lambda: own.masked_fill(kept.logical_not()[:, :, None], padding)
+        _, sequences, kept, is_aligned = known
+
+        def compute() -> Tensor:
+            padded = kept.logical_not()
+            if not self._reads:
+                padded = padded & is_aligned
+            return sequences.masked_fill(padded[:, :, None], padding)
+
+        return compute
+
+
+def _asks_for_causal_mask() -> bool:
+    """Whether a stack of PyTorch's layers asks if its mask is causal."""
+    frame = calling_frame()
+    return frame is not None and frame.f_code is _IS_CAUSAL and _is_plain_stack(frame.f_back)
+
+
+def _is_plain_stack(frame: FrameType | None) -> bool:
+    """Whether a frame runs a stack of PyTorch's layers, without hooks, which do the same on each path."""
+    if frame is None or frame.f_code not in _STACKS:
+        return False
+    layers = list(frame.f_locals["self"].layers)
+    attentions = [getattr(own, "self_attn", None) for own in layers]
+    return all(type(own) in _LAYERS for own in layers) and all(
+        type(own) in (*_LAYERS, nn.MultiheadAttention)
+        and "forward" not in vars(own)
+        and not own._forward_hooks
+        and not own._forward_pre_hooks
+        for own in (*layers, *attentions)
+    )
 
 
 def _by_name(

@@ -114,7 +114,7 @@ class OperatorWatch(TorchDispatchMode):
             self._recorder.saw_change = self._recorder.uses_random = True
         for own in written_tensors(func, args, kwargs):
             if own.layout is not torch.strided or not self._is_made(storage_of(own)):
-                self._recorder.changed()
+                self._recorder.changes(own)
         result = func(*args, **kwargs)
         if is_new:
             self._note_made(result)

@@ -41,6 +41,7 @@ from corsac._capture.recorded_results import RecordedResults
 from corsac._capture.recording_options import RecordingOptions
 from corsac._capture.refusal import Kind, Refusal, UnknownObject, who_runs
 from corsac._capture.sizes import TYPES, Sizes, as_size
+from corsac._capture.tracked_size import TrackedSize
 from corsac._capture.value_reads import ValueReads
 from corsac._messages.lines import line_of_program
 from corsac._padded import until_longest
@@ -108,6 +109,7 @@ class Recorder(TorchFunctionMode):
         self.memory = RecordedMemory(options)
         #: Whether the program may write to existing tensors, and this can be undone.
         self.undoes_writes = options.rewritten is not None
+        self._keep = options.keep
         #: Nodes of inputs by id of the tensor, and nodes that write to inputs and return them, with that id.
         self._inputs: dict[int, Node] = {}
         self._written_inputs: dict[Node, int] = {}
@@ -140,7 +142,7 @@ class Recorder(TorchFunctionMode):
         #: Whether calls that are known may become nodes without a closer look, as long as nothing unusual happens.
         self._repeats = not (self.trains or self.sizes or self.counts)
         self.watch = OperatorWatch(self)
-        self._fast_paths = FastPaths()
+        self._fast_paths = FastPaths(reads=options.decides)
         self._packed = PackedSequences(self)
         #: The casts of autocast, if they become nodes.
         self._autocasts = Autocasts(self) if options.casts else None
@@ -151,6 +153,8 @@ class Recorder(TorchFunctionMode):
         self.wrote = False
         #: Number of nested recorded functions that are running.
         self.depth = 0
+        #: That number where a function runs in the place of one of PyTorch's.
+        self._instead = 0
         #: Tensors that the last one has written to.
         self._written: list[torch.Tensor] = []
         #: Whether strides or similar properties were read.
@@ -184,9 +188,11 @@ class Recorder(TorchFunctionMode):
         if self.refusal is None:
             self.refusal = Refusal(kind, reason, line=line_of_program())
 
-    def changed(self) -> None:
-        """Note that an operator has written to an existing tensor."""
+    def changes(self, own: torch.Tensor) -> None:
+        """Note that an operator is about to write to an existing tensor."""
         self.saw_change = self.wrote = True
+        if self._keep is not None and own.layout is torch.strided:
+            self._keep(own)
 
     def refuse_inner_cast(self, func: Any) -> None:
         """Refuse the program if an operator is a cast that autocast makes in the running function."""
@@ -370,8 +376,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         composed = self._packed.found(func, args, kwargs)
         if composed is not None:
-            with self:
-                return composed()
+            return self._run_instead(composed)
         if type(func) is types.FunctionType and not is_of_torch(func) and func not in self._whole:
             # A function of the program may do anything in each call.
             self.refuse(f"{name_of(func)} is a function of the program for others", Kind.HOST)
@@ -391,8 +396,7 @@ class Recorder(TorchFunctionMode):
         opened = opened_functions().get(func)
         if opened is not None:
             self._fix(args, kwargs)
-            with self:
-                return opened(*args, **kwargs)
+            return self._run_instead(opened, *args, **kwargs)
         quantises = quantised.function_of(func)
         if quantises is not None:
             with self:
@@ -402,8 +406,7 @@ class Recorder(TorchFunctionMode):
             return result
         composed = self._fast_paths.found(func, args, kwargs)
         if composed is not None:
-            with self:
-                return composed()
+            return self._run_instead(composed)
         if self._fast_paths.shows(func, (args, kwargs)):
             self.refuse(f"{name_of(func)} is asked of a nested tensor", Kind.HOST)
             args, kwargs = self._fast_paths.as_nested((args, kwargs))
@@ -438,6 +441,15 @@ class Recorder(TorchFunctionMode):
         finally:
             # Nothing lives longer for being recorded.
             self._running = None, (), {}
+
+    def _run_instead(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The result of a function that runs in the place of one of PyTorch's, and whose operators are recorded."""
+        before, self._instead = self._instead, self.depth
+        try:
+            with self:
+                return function(*args, **kwargs)
+        finally:
+            self._instead = before
 
     def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that returns types or sizes. Sizes may be symbols."""
@@ -474,7 +486,9 @@ class Recorder(TorchFunctionMode):
                 self.refuse(str(error), who_runs(error))
         if node is None:
             return result
-        return self.sizes.asked(func, args, result, node, self.depth == 1)
+        tracked = 0 < self._instead == self.depth - 1
+        seen = tracked or self.depth == 1
+        return self.sizes.asked(func, args, result, node, seen, tracked=tracked)
 
     def _fix(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Fix the values of symbolic integers among the arguments, since their use is not recorded."""
@@ -736,7 +750,7 @@ class Recorder(TorchFunctionMode):
             expression = self.recording.expression(arg)
             if depends_on_values(expression):
                 return self._number(arg, expression)
-        if kind is int and self.sizes is not None:
+        if (kind is int or kind is TrackedSize) and self.sizes is not None:
             node = self.sizes.node_of(arg)
             return arg if node is None else node
         if kind in CONSTANTS:

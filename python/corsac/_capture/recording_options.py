@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class RecordingOptions:
         integers: places of integer arguments that may vary, by their numbers in :attr:`Recorded.integers`.
         casts: whether the casts of autocast become nodes, so that the graph is to run without autocast; otherwise it
             is for the same autocast as the recorded call, in all its parts.
+        keep: is called with each existing tensor that the program is about to write to.
     """
 
     trains: bool = False
@@ -36,6 +39,7 @@ class RecordingOptions:
     rewritten: Collection[int] | None = None
     integers: Mapping[int, int | str] = field(default_factory=dict)
     casts: bool = False
+    keep: Callable[[torch.Tensor], None] | None = None
 
 
 __all__ = ["RecordingOptions"]

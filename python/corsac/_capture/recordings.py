@@ -615,9 +615,10 @@ def record_at_once(
     decides: bool = False,
     trains: bool = False,
     rewritten: Collection[int] | None = None,
+    keep: Callable[[torch.Tensor], None] | None = None,
 ) -> Recorded | Refusal:
     """Record a program with these arguments, in several calls if needed: some state is set up in the first ones. With
-    ``trains`` the graph is for autograd; ``rewritten`` is as in :class:`RecordingOptions`."""
+    ``trains`` the graph is for autograd; ``rewritten`` and ``keep`` are as in :class:`RecordingOptions`."""
     given = (*args, *kwargs.values())
     structures = [own for own in given if isinstance(own, CONTAINERS)] if replays else None
     options = RecordingOptions(
@@ -627,6 +628,7 @@ def record_at_once(
         trains=trains,
         rewritten=rewritten,
         casts=True,
+        keep=keep,
     )
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):

@@ -86,10 +86,13 @@ class Replay:
     def __len__(self) -> int:
         return len(self._edits) + len(self._calls)
 
+    def changes(self) -> list[str]:
+        """The changes of objects, as text."""
+        return [kind if key is None else f"{kind} {key!r}" for _, kind, key, _ in self._edits]
+
     def effects(self) -> list[str]:
-        """The changes, as text."""
-        edits = [kind if key is None else f"{kind} {key!r}" for _, kind, key, _ in self._edits]
-        return [*edits, *(call.line for call, _ in self._calls)]
+        """The changes, and the calls after them, which print, log or warn."""
+        return [*self.changes(), *(call.line for call, _ in self._calls)]
 
     def __call__(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from corsac import _core
+from corsac._capture.tracked_size import TrackedSize
 from corsac._pytorch.functions import getters
 from corsac.fx import Graph, GraphModule, Node
 
@@ -113,6 +114,10 @@ class Sizes:
             for dim in self._dims(own):
                 self._conditions.append(("eq", ("size", number, dim), own.size(dim), True))
 
+    def require(self, name: str, left: Expression, right: Expression, result: bool) -> None:
+        """Require that a comparison has this result."""
+        self._conditions.append((name, left, right, result))
+
     def _number(self, node: Node) -> int:
         number = self._numbers.setdefault(node, len(self._tensors))
         if number == len(self._tensors):
@@ -126,14 +131,24 @@ class Sizes:
         if old in self._numbers:
             self._tensors[self._numbers[old]] = new
 
-    def asked(self, func: Any, args: tuple[Any, ...], result: Any, node: Node, seen: bool) -> Any:
+    def asked(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        result: Any,
+        node: Node,
+        seen: bool,
+        *,
+        tracked: bool = False,
+    ) -> Any:
         """The result of a function of the type and the sizes of a tensor, with symbols for sizes.
 
         Args:
             func, args: the function and its arguments, of which the first is the tensor.
             result: its result in PyTorch.
             node: the node of the tensor.
-            seen: whether the program's use of the result is recorded.
+            seen: whether the use of the result is recorded.
+            tracked: whether it is, by the numbers themselves.
         """
         if func in TYPES or node not in self._varying:
             return result
@@ -141,14 +156,16 @@ class Sizes:
         number = self._number(node)
         is_size = func in (_SHAPE, _SIZE) and seen
         if is_size and isinstance(result, torch.Size):
-            return torch.Size([self._symbol(number, own, dim) for dim in range(len(result))])
+            return torch.Size(
+                [self._symbol(number, own, dim, tracked) for dim in range(len(result))]
+            )
         if is_size and type(result) is int and len(args) == 2 and type(args[1]) is int:
-            return self._symbol(number, own, args[1] % own.dim())
+            return self._symbol(number, own, args[1] % own.dim(), tracked)
         if seen and (func in _COUNTS):
             sizes = [self._expression(number, own, dim) for dim in range(own.dim())]
             start: Expression = 1
             count = functools.reduce(lambda left, right: ("mul", left, right), sizes, start)
-            return self._recording.symbol(count, result, False)
+            return self._of(count, result, tracked)
         self.fix(own, node)
         return result
 
@@ -156,7 +173,7 @@ class Sizes:
         """The first size of an input made by :func:`as_size`, as a symbol."""
         self._dynamic[id(own)] = {0}
         self.given(own, node)
-        return self._symbol(self._number(node), own, 0)
+        return self._symbol(self._number(node), own, 0, False)
 
     def _dims(self, own: torch.Tensor) -> Collection[int]:
         return self._dynamic.get(id(own), range(own.dim()))
@@ -164,13 +181,16 @@ class Sizes:
     def _expression(self, number: int, own: torch.Tensor, dim: int) -> Expression:
         return ("size", number, dim) if dim in self._dims(own) else own.size(dim)
 
-    def _symbol(self, number: int, own: torch.Tensor, dim: int) -> int:
-        expression, size = self._expression(number, own, dim), own.size(dim)
-        return (
-            size
-            if isinstance(expression, int | float)
-            else self._recording.symbol(expression, size, False)
-        )
+    def _symbol(self, number: int, own: torch.Tensor, dim: int, tracked: bool) -> int:
+        return self._of(self._expression(number, own, dim), own.size(dim), tracked)
+
+    def _of(self, expression: Expression, number: int, tracked: bool) -> int:
+        """An integer that stands for an expression."""
+        if isinstance(expression, int | float):
+            return number
+        if tracked:
+            return TrackedSize.of(number, expression, self)
+        return int(self._recording.symbol(expression, number, False))
 
     def numbers(self) -> Collection[Node]:
         """The nodes of integers."""
@@ -178,7 +198,8 @@ class Sizes:
 
     def node_of(self, own: int) -> Node | None:
         """The node of an integer, if it is a symbol."""
-        expression = self._recording.expression(own)
+        is_tracked = isinstance(own, TrackedSize)
+        expression = own.expression if is_tracked else self._recording.expression(own)
         return None if expression is None else self._node(expression)
 
     def _node(self, expression: Expression) -> Any:

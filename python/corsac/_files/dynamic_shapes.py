@@ -74,18 +74,42 @@ class DynamicShapes:
         cls, declared: Any, names: Sequence[str], inputs: Sequence[torch.Tensor]
     ) -> DynamicShapes:
         """Read ``dynamic_shapes``: by name or position of the input, or for each in order; then by dimension, or for each
-        in order; then a name, a ``torch.export.Dim``, or None for a fixed size.
+        in order; then a name, a ``torch.export.Dim``, or None for a fixed size. Inputs of a parameter ``*args`` may be
+        in a tuple or list, as for ``torch.export``.
 
         Raises:
             TypeError, ValueError: it declares something else, or contradicts ``inputs`` or itself.
         """
         made = cls(names, [{} for _ in inputs])
+        declared = made._without_nesting(declared)
         for key, own in _items(declared, "dynamic_shapes", len(inputs)):
             number = made._number(key)
             for dim, size in _items(own, f"dynamic_shapes[{key!r}]", inputs[number].dim()):
                 made._declare(number, dim, size, inputs[number])
         made.values(inputs)
         return made
+
+    def _without_nesting(self, declared: Any) -> Any:
+        """``declared`` with the inputs of ``*args`` one by one."""
+        if isinstance(declared, Mapping):
+            flat: dict[Any, Any] = {}
+            for key, own in declared.items():
+                several = [name for name in self.names if name.rpartition("_")[0] == key]
+                if key in self.names or not several or not isinstance(own, (tuple, list)):
+                    flat[key] = own
+                else:
+                    flat |= dict(zip(several, _of_each(own, key, several), strict=True))
+            return flat
+        if not isinstance(declared, (tuple, list)) or not declared:
+            return declared
+        *first, last = declared
+        several = list(self.names[len(first) :])
+        is_variadic = (
+            bool(several) and several[0].endswith("_0") and isinstance(last, (tuple, list))
+        )
+        if is_variadic and any(isinstance(own, (Mapping, tuple, list)) for own in last):
+            return [*first, *_of_each(last, several[0].rpartition("_")[0], several)]
+        return declared
 
     def _number(self, key: Any) -> int:
         if isinstance(key, str) and key in self.names:
@@ -175,6 +199,19 @@ class DynamicShapes:
             {dim: size.as_dim(dims[size.symbol]) for dim, size in sizes.items()}
             for sizes in self.sizes
         )
+
+
+def _of_each(declared: Sequence[Any], parameter: str, names: Sequence[str]) -> Sequence[Any]:
+    """What is declared for each input of ``*args``.
+
+    Raises:
+        ValueError: there are more or fewer inputs.
+    """
+    if len(declared) != len(names):
+        raise ValueError(
+            f"dynamic_shapes of *{parameter} has {len(declared)} entries, and there are {len(names)} inputs"
+        )
+    return declared
 
 
 def _items(declared: Any, what: str, count: int) -> list[tuple[Any, Any]]:

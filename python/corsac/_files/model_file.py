@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -106,8 +107,27 @@ class NumpyModel:
             [result.astype(held_as(dtype), copy=False) for result, dtype in own],
         )
 
+    def __deepcopy__(self, _: dict[int, Any]) -> NumpyModel:
+        # Nothing in it changes.
+        return self
+
+    def __reduce__(self) -> Any:
+        file = self._file
+        inputs = [(name, dtype, list(shape)) for name, dtype, shape in file.inputs]
+        program = ("", file.text, inputs, [], list(file.symbols), list(file.conditions))
+        weights = [(spec, file.weight_bytes(number)) for number, spec in enumerate(file.weights)]
+        return _rewritten, (program, weights)
+
     def __repr__(self) -> str:
         return f"NumpyModel({shown(self.inputs)} -> {shown(self.outputs)})"
+
+
+def _rewritten(program: Any, weights: Any) -> NumpyModel:
+    """The model of a file with this program and these weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.safetensors")
+        _core.write_model_file(path, [program], weights, {})
+        return NumpyModel(_core.ModelFile(path))
 
 
 def _module(file: _core.ModelFile) -> CompiledGraph:

@@ -19,7 +19,7 @@ from corsac._files.dynamic_shapes import DynamicShapes
 from corsac._files.program_graphs import readable, simplified
 from corsac._files.promised_sizes import PromisedSizes
 from corsac._files.state import Buffers, initial
-from corsac._files.weights import FileWeights, type_of
+from corsac._files.weights import FileWeights, check_name, type_of
 from corsac._models.example_inputs import as_tuple
 from corsac.fx.proxy import TraceError
 
@@ -118,6 +118,7 @@ def save_programs(
         raise TypeError(f"state is True or a list of names, not {state!r}")
     buffers = Buffers({own.name: own.root for own in given})
     names = _state(given, buffers, state)
+    _check_names(given, names)
     buffers.check_alone(names)
     declared = _Declared.of(given, names)
     weights = FileWeights(reserved=names)
@@ -132,6 +133,21 @@ def save_programs(
         if value is not None:
             weights.add(name, value)
     _core.write_model_file(os.fspath(path), rows, weights.rows(), metadata)
+
+
+def _check_names(given: Sequence[Source], state: Sequence[str]) -> None:
+    """Check that state can be told from inputs.
+
+    Raises:
+        CompileError: some is named like an input, or like a part of the file.
+    """
+    for name in state:
+        check_name(name)
+        for own in given:
+            if name in own.names:
+                raise CompileError(
+                    f"{_about(own.name)}state {name} is named like an input of the model: rename the buffer or the parameter"
+                )
 
 
 def _state(given: Sequence[Source], buffers: Buffers, state: bool | Sequence[str]) -> list[str]:

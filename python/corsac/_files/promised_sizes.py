@@ -73,7 +73,8 @@ class PromisedSizes:
             if least == most and not self._shapes.is_declared(name):
                 # Others than the example's.
                 reason = self._reason(self._example | {name: least + 1})
-                raise CompileError(f"the model takes {name}={least} only: {reason}")
+                hint = self._hint(name)
+                raise CompileError(f"the model takes {name}={least} only: {reason}{hint}")
         for values in self._in_range(found):
             reason = self._reason(values)
             if reason is not None:
@@ -84,6 +85,15 @@ class PromisedSizes:
         for values in self._verified(found):
             self._verify(values)
         return found
+
+    def _hint(self, name: str) -> str:
+        """A hint if a size may differ together with others."""
+        value = self._example[name]
+        equal = [own for own, other in self._example.items() if own != name and other == value]
+        if equal:
+            names = " and ".join([name, *equal])
+            return f"; if {names} are always equal, declare them by one name"
+        return "; other sizes stay as they are in the example" if len(self._example) > 1 else ""
 
     def _reason(self, values: Values) -> str | None:
         """The reason why the model does not take these sizes; None if it does, or if they need more memory than files

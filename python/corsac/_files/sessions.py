@@ -56,6 +56,15 @@ class SessionModel:
         """
         return Session(self, self._model.session(list(sizes.items())))
 
+    def __deepcopy__(self, _: dict[int, Any]) -> SessionModel:
+        # Nothing in it changes.
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "models with state cannot be pickled: load the file where the model is needed"
+        )
+
     def __call__(self, *inputs: Any) -> Any:
         raise TypeError("the model keeps state: make a session, and call session.run(...)")
 
@@ -124,6 +133,17 @@ class Session:
     def fork(self) -> Session:
         """Another session of the model, with a copy of the state."""
         return Session(self.model, self._session.fork())
+
+    def __copy__(self) -> Session:
+        return self.fork()
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Session:
+        return self.fork()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "sessions cannot be pickled: make one where it is needed, and assign to its state"
+        )
 
     def __repr__(self) -> str:
         return f"Session({shown(self._session.specs)})"

@@ -55,6 +55,7 @@ class FileWeights:
             node.target = name
 
     def _name(self, value: torch.Tensor, name: str, program: str) -> str:
+        check_name(name)
         place = _place(value)
         known = self._names.get(place)
         if known is None:
@@ -87,6 +88,18 @@ class FileWeights:
         return [(spec, bytes_of(own)) for spec, own in rows]
 
 
+def check_name(name: str) -> None:
+    """Check that a tensor may have this name.
+
+    Raises:
+        CompileError: the format has another meaning for it.
+    """
+    if name == "__metadata__":
+        raise CompileError(
+            "the model has a tensor named __metadata__, the name of the metadata in safetensors files: rename it"
+        )
+
+
 def _place(value: torch.Tensor) -> _Place:
     if not value.numel():
         # It has no memory.
@@ -94,4 +107,4 @@ def _place(value: torch.Tensor) -> _Place:
     return value.data_ptr(), value.dtype, value.shape, value.stride()
 
 
-__all__ = ["FileWeights", "bytes_of", "type_of"]
+__all__ = ["FileWeights", "bytes_of", "check_name", "type_of"]

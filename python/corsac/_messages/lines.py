@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 
 import torch
 
@@ -18,12 +19,16 @@ Line = tuple[str, int]
 
 def line_of_program() -> Line | None:
     """The line of the innermost calling frame that is neither PyTorch's nor corsac's."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(PACKAGES):
-        if frame.f_back is None:
-            return None
+    frame = calling_frame(PACKAGES)
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def calling_frame(packages: tuple[str, ...] = PACKAGES[1:]) -> FrameType | None:
+    """The innermost calling frame that is not of these packages, by default of corsac."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(packages):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    return frame
 
 
 def short_line(line: Line | None) -> str:

@@ -72,11 +72,12 @@ class TokenReader(nn.Module):
         columns: the number of tokens for which the caches have memory.
 
     Raises:
-        CompileError: the model keeps other state than keys and values of each token.
+        CompileError: the model has an encoder or experts, or keeps other state than keys and values of each token.
     """
 
     def __init__(self, model: nn.Module, rows: int, columns: int) -> None:
         super().__init__()
+        _check_kind(model)
         self.model = model
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
@@ -123,6 +124,25 @@ class TokenReader(nn.Module):
             **settings,
         )
         return found.logits[:, -1]
+
+
+def _check_kind(model: nn.Module) -> None:
+    """Refuse kinds of models that files cannot hold.
+
+    Raises:
+        CompileError: the model has an encoder, or experts.
+    """
+    kind = type(model).__name__
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise CompileError(
+            f"{kind} has an encoder, and a decoder that reads its results; files hold models that continue one text"
+        )
+    for name, own in model.named_modules():
+        if hasattr(own, "_is_expert_parallel"):
+            raise CompileError(
+                f"{kind} is a mixture of experts ({name}): the values of a token choose the weights that it is "
+                "multiplied with, which the engine does not support"
+            )
 
 
 def _caches(model: nn.Module) -> list[Any]:

@@ -15,6 +15,7 @@ from torch.export import Dim
 
 from corsac._engine.native_graph import CompileError
 from corsac._files.saving import save as save_file
+from corsac.generation._positions import longest_without_change, without_change
 from corsac.generation._reader import TokenReader
 from corsac.generation._text_model import TextModel
 from corsac.generation._tokenizer import write_tokenizer
@@ -45,7 +46,8 @@ def save(
             :func:`corsac.quantize`.
         path: the file, by custom ``*.safetensors``.
         batch: most sequences that are continued at once.
-        length: most tokens of a text: by default as many as the configuration says, or 2048.
+        length: most tokens of a text: by default as many as the configuration says, or 2048. Rotary embeddings keep the
+            frequencies of short texts, so that models with others for long ones (``longrope``) have texts up to there.
         tokenizer: a fast tokenizer of transformers, whose ``tokenizer.json`` is written beside the file, where
             ``corsac generate`` looks for it.
 
@@ -64,7 +66,8 @@ def save(
     path = Path(path)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / "model.safetensors"
-        _write(model, made, (batch, length, step))
+        with without_change(model):
+            _write(model, made, (batch, length, step))
         _verify(model, made, (min(batch, 2), length, step))
         if tokenizer is not None:
             write_tokenizer(tokenizer.backend_tokenizer.to_str(pretty=True), path)
@@ -76,7 +79,9 @@ def _length(model: nn.Module, length: int | None) -> int:
     config = getattr(model, "config", None)
     if config is None:
         raise TypeError(f"{type(model).__name__} is no model of Hugging Face")
-    own = getattr(config.get_text_config(), "max_position_embeddings", None)
+    config = config.get_text_config()
+    limits = getattr(config, "max_position_embeddings", None), longest_without_change(config)
+    own = min((limit for limit in limits if limit is not None), default=None)
     found = length if length is not None else own or LENGTH
     if found < 8 or (length is not None and own is not None and found > own):
         most = "" if own is None else f", at most {own},"

@@ -1,0 +1,73 @@
+"""Models are as before after they were saved, or refused."""
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+
+
+class Changing(nn.Module):
+    """Changes tensors in place, memory, attributes and containers."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(16.0).view(4, 4))
+        self.register_buffer("count", torch.zeros(4))
+        self.calls, self.last, self.names, self.more = 0, None, [1], {"a": [1]}
+        self.table = torch.ones(3)
+
+    def forward(self, x):
+        self.calls += 1
+        self.names.append(x)
+        self.more["a"].append(2)
+        self.more["b"] = 3
+        self.weight.clamp_(-0.1, 0.1)
+        self.count.add_(1)
+        self.table[0] = 7
+        self.last = x * 2
+        self.count = self.count + 1
+        self.layer = nn.Linear(2, 2)
+        self.weight.data = torch.zeros(2, 2)
+        return x + self.count + torch.rand(4)
+
+
+@pytest.mark.parametrize("state", [False, True, ["count"]])
+def test_a_refused_model_is_as_before(state, tmp_path):
+    model = Changing().eval()
+    weight, count, names, random = model.weight, model.count, model.names, torch.get_rng_state()
+    attributes = dict(vars(model))
+    with pytest.raises(corsac.CompileError):
+        corsac.save(model, tmp_path / "model", torch.ones(4), state=state)
+    assert vars(model) == attributes and not list(model.children())
+    assert model.weight is weight and torch.equal(weight, torch.arange(16.0).view(4, 4))
+    assert model.count is count and torch.equal(count, torch.zeros(4))
+    assert torch.equal(model.table, torch.ones(3))
+    assert model.names is names and names == [1] and model.more == {"a": [1]}
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_saved_model_is_as_before(tmp_path):
+    class Lazy(nn.Module):
+        """Makes a table in its first call, and keeps it."""
+
+        table = None
+
+        def forward(self, x):
+            if self.table is None:
+                self.table = torch.arange(3.0)
+            return x + self.table
+
+    model = Lazy().eval()
+    corsac.save(model, tmp_path / "model", torch.ones(3))
+    assert "table" not in vars(model)
+    loaded = corsac.load(tmp_path / "model")
+    assert torch.equal(loaded(torch.ones(3)), torch.tensor([1.0, 2.0, 3.0]))
+
+
+def test_modules_that_a_function_calls_are_as_before(tmp_path):
+    model = Changing().eval()
+    with pytest.raises(corsac.CompileError):
+        corsac.save(lambda x: model(x), tmp_path / "model", torch.ones(4))
+    assert model.calls == 0 and torch.equal(model.weight, torch.arange(16.0).view(4, 4))
