@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from corsac.distributed._plan import PipelinePlan, plan_pipeline
     from corsac.distributed._planning.matching import MatchingError
     from corsac.distributed._planning.measured import StepSeconds, measure_step
+    from corsac.distributed._planning.measured_network import measure_network
     from corsac.distributed._planning.mesh_plan import MeshPlan, MeshRank
     from corsac.distributed._planning.mesh_plans import MeshPlans
+    from corsac.distributed._planning.network import Network
     from corsac.distributed._planning.search import plan_mesh
     from corsac.distributed._planning.simulation import SimulatedStep, simulate_step
 
@@ -44,6 +46,7 @@ __all__ = [
     "MeshPlan",
     "MeshPlans",
     "MeshRank",
+    "Network",
     "Parallel",
     "ParallelError",
     "ParallelPlan",
@@ -55,6 +58,7 @@ __all__ = [
     "StepSeconds",
     "average_gradients",
     "data_parallel",
+    "measure_network",
     "measure_step",
     "parallelize",
     "pipeline",
@@ -82,8 +86,10 @@ __getattr__, __dir__ = lazy_names(
         "_plan": ("PipelinePlan", "plan_pipeline"),
         "_planning.matching": ("MatchingError",),
         "_planning.measured": ("StepSeconds", "measure_step"),
+        "_planning.measured_network": ("measure_network",),
         "_planning.mesh_plan": ("MeshPlan", "MeshRank"),
         "_planning.mesh_plans": ("MeshPlans",),
+        "_planning.network": ("Network",),
         "_planning.search": ("plan_mesh",),
         "_planning.simulation": ("SimulatedStep", "simulate_step"),
     },
