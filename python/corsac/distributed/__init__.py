@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from corsac.distributed._planning.network import Network
     from corsac.distributed._planning.search import plan_mesh
     from corsac.distributed._planning.simulation import SimulatedStep, simulate_step
+    from corsac.distributed._sharded_optimizer import ShardedOptimizer
 
 __all__ = [
     "Bucket",
@@ -54,6 +55,7 @@ __all__ = [
     "PipelineError",
     "PipelinePlan",
     "PlanMismatchError",
+    "ShardedOptimizer",
     "SimulatedStep",
     "StepSeconds",
     "average_gradients",
@@ -92,5 +94,6 @@ __getattr__, __dir__ = lazy_names(
         "_planning.network": ("Network",),
         "_planning.search": ("plan_mesh",),
         "_planning.simulation": ("SimulatedStep", "simulate_step"),
+        "_sharded_optimizer": ("ShardedOptimizer",),
     },
 )

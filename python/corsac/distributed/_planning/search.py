@@ -127,9 +127,11 @@ machine_of_this = machine
 
 
 def _network(bandwidth: float | None, latency: float, network: Network | None) -> Network:
-    if (bandwidth is None) is (network is None):
-        raise ValueError("expected either bandwidth or network")
-    return Network(bandwidth, latency) if network is None else network
+    if network is not None and bandwidth is None:
+        return network
+    if network is None and bandwidth is not None:
+        return Network(bandwidth, latency)
+    raise ValueError("expected either bandwidth or network")
 
 
 def _check(
