@@ -117,6 +117,23 @@ def test_parts_of_weights(four, name):
         assert max(found.values()) <= 1e-4
 
 
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        (
+            "names",
+            r"expected a mesh with the dimensions .* 'tensor' or 'tp', got \['tp', 'other'\]",
+        ),
+        ("none", "expected a mesh whose dimensions have names"),
+        ("fails", "rank 3: RuntimeError: .*mat1 and mat2 shapes cannot be multiplied"),
+    ],
+)
+def test_faults_of_meshes_are_named_on_all_ranks(four, what, message):
+    for found, seconds in four.run(data_parallel.meshes, what):
+        assert re.search(f"ParallelError: .*{message}", found), found
+        assert seconds < 20
+
+
 def test_dropout_of_parts(four):
     first, same, other, same_as_other = four.run(data_parallel.dropped_parts)
     assert first == same and other == same_as_other

@@ -290,12 +290,11 @@ def scattered_parts(rank: int) -> dict[str, float]:
     a mesh, and whose gradients are scattered in the other."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from corsac.distributed import ShardedOptimizer, data_parallel, parallelize
+    from corsac.distributed import ShardedOptimizer, parallelize
 
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     (model, _), (reference, _) = made("perceptron", 4), made("perceptron", 4)
-    parts = parallelize(model, torch.ones(2, 16), mesh=mesh["tp"])
-    own = data_parallel(parts, mesh=mesh["dp"], bucket_bytes=BYTES, scatter=True)
+    own = parallelize(model, torch.ones(2, 16), mesh=mesh, bucket_bytes=BYTES, scatter=True)
     sharded = ShardedOptimizer(own, torch.optim.AdamW, lr=1e-2)
     whole = torch.optim.AdamW(reference.parameters(), lr=1e-2)
     found = {"norm": 0.0}
@@ -446,8 +445,12 @@ def of_parts(rank: int, name: str, options: dict[str, Any]) -> dict[str, float]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     replica = mesh["dp"].get_local_rank()
     (model, inputs), (reference, whole) = made(name, 2), made(name, 4)
-    parts = parallelize(model, (), inputs, mesh=mesh["tp"], **options)
-    own = data_parallel(parts, mesh=mesh["dp"], bucket_bytes=BYTES)
+    if name == "gpt2":
+        own = parallelize(model, (), inputs, mesh=mesh, bucket_bytes=BYTES, **options)
+        parts = own.module
+    else:
+        parts = parallelize(model, (), inputs, mesh=mesh["tp"], **options)
+        own = data_parallel(parts, mesh=mesh["dp"], bucket_bytes=BYTES)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (own, reference)]
     known = dict(reference.named_parameters(remove_duplicate=False))
     found = {"loss": 0.0, "gradient": 0.0, "norm": 0.0, "buckets": len(own.buckets)}
@@ -707,6 +710,23 @@ def _raised(run: Callable[[], Any]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def meshes(rank: int, what: str) -> tuple[str, float]:
+    """The error of a planted fault in a model on a mesh of two dimensions, as text, and its time in seconds."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import parallelize
+
+    names = {"names": ("tp", "other"), "none": None}.get(what, ("tp", "data"))
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+    model = _two_layers()
+    if what == "fails" and rank == 3:
+        model = nn.Linear(3, 3)
+    begin = time.monotonic()
+    return _raised(
+        lambda: parallelize(model, torch.ones(2, 4), mesh=mesh)
+    ), time.monotonic() - begin
 
 
 def other_buckets_of_parts(rank: int) -> tuple[str, float]:

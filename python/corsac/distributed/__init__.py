@@ -25,8 +25,9 @@ if TYPE_CHECKING:
         PipelineError,
         PlanMismatchError,
     )
-    from corsac.distributed._parallel import Parallel, parallelize
+    from corsac.distributed._parallel import Parallel
     from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
+    from corsac.distributed._parallelize import parallelize
     from corsac.distributed._pipeline import Pipeline, pipeline
     from corsac.distributed._plan import PipelinePlan, plan_pipeline
     from corsac.distributed._planning.matching import MatchingError
@@ -82,8 +83,9 @@ __getattr__, __dir__ = lazy_names(
             "PipelineError",
             "PlanMismatchError",
         ),
-        "_parallel": ("Parallel", "parallelize"),
+        "_parallel": ("Parallel",),
         "_parallel_plan": ("ParallelPlan", "plan_parallel"),
+        "_parallelize": ("parallelize",),
         "_pipeline": ("Pipeline", "pipeline"),
         "_plan": ("PipelinePlan", "plan_pipeline"),
         "_planning.matching": ("MatchingError",),
