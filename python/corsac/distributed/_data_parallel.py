@@ -106,7 +106,10 @@ class DataParallel(RankModule):
         with self._watched(self._place):
             inputs = self.program.arguments.tensors(args, kwargs)
             inputs = tuple(own.to(self._device) for own in inputs)
-            self._prepare(input_types(inputs))
+            if isinstance(self.module, Parallel):
+                self.module.prepare(inputs)
+            else:
+                self._check(input_types(inputs))
             if self._writes_to_inputs and len(set(map(storage_of, inputs))) < len(inputs):
                 raise ParallelError("the model may write to an input, and inputs share memory")
             if self._has_new_buffers:
@@ -152,7 +155,7 @@ class DataParallel(RankModule):
             ParallelError: there is no such graph, or no parameter has a gradient.
         """
         if not isinstance(self.module, Parallel):
-            self._prepare([(own.shape, own.dtype) for own in inputs])
+            self._check([(own.shape, own.dtype) for own in inputs])
         step = self._traced(inputs)
         if step.backward is not None:
             graph, weights = step.backward.graph, self.program.weights
@@ -163,11 +166,8 @@ class DataParallel(RankModule):
         self._means.watch()
         self._steps[self._key(tuple(inputs))] = step
 
-    def _prepare(self, inputs: Sequence[InputType]) -> None:
+    def _check(self, inputs: Sequence[InputType]) -> None:
         """Check that the graph is that of the model for inputs of these types."""
-        if isinstance(self.module, Parallel):
-            self.module.prepare(inputs)
-            return
         key = tuple(inputs)
         if key not in self._checked:
             with as_parallel_errors(), quiet():

@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 
 from corsac.distributed import collectives
-from corsac.distributed._agreement import agree, digest_of_values
+from corsac.distributed._agreement import agree, digest_of_samples, digest_of_values
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph, uses_random_numbers
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts, squares_of
-from corsac.distributed._values import InputType, input_types, summary
+from corsac.distributed._values import input_types, summary
 from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
 from corsac.fx import Graph
 
@@ -41,6 +41,7 @@ class Parallel(RankModule):
     ) -> None:
         draws = uses_random_numbers(graph)
         state = {"plan": plan, "group": group, "rank": dist.get_rank(group), "_draws": draws}
+        state["_has_compared"] = False
         super().__init__(graph, weights, state)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +53,7 @@ class Parallel(RankModule):
         """
         program = self.plan.program
         inputs = program.arguments.tensors(args, kwargs)
-        self.prepare(input_types(inputs))
+        self.prepare(inputs)
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.plan.training):
                 found = self.graph_module.forward(*inputs)
@@ -62,13 +63,22 @@ class Parallel(RankModule):
             ) from error
         return found if program.build is None else program.build(found)
 
-    def prepare(self, inputs: Sequence[InputType]) -> None:
-        """Prepare for a call of the graph with inputs of these types: check them, and give all ranks a seed.
+    def prepare(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Prepare for a call of the graph with these inputs: check their types, at the first call also that all ranks have
+        the same values, and give all ranks a seed.
 
         Raises:
             ParallelError: the graph is not that of the model for such inputs.
+            PlanMismatchError: the ranks have different inputs.
         """
-        self.plan.check(inputs)
+        self.plan.check(input_types(inputs))
+        if not self._has_compared:
+            values = {
+                f"values of input {number}": digest_of_values([own])
+                for number, own in enumerate(inputs)
+            }
+            agree(self.group, values, None, ParallelError)
+            self.__dict__["_has_compared"] = True
         if self._draws:
             collectives.draw_seed(self.group)
 
@@ -162,6 +172,8 @@ def parallel_of(
     if plan is not None:
         whole = (parts[name] for name in sorted(parts) if name not in plan.shards)
         digests = plan.digests() | {"values of whole weights": digest_of_values(whole)}
+        if weights is None:
+            digests["values of weights"] = digest_of_samples(plan.program.tensors)
     agree(group, digests, error, ParallelError)
     assert plan is not None
     made = Parallel(plan, graph, parts, group)
