@@ -228,6 +228,7 @@ def message(rank: int, what: str) -> str:
     """The error of a planted fault, as text."""
     from corsac.distributed import DistributedError, collectives, parallelize
 
+    torch.manual_seed(0)
     x = torch.randn(2, 12, 32)
     try:
         if what == "plans":
@@ -260,6 +261,7 @@ def whole_lengths(rank: int) -> float:
     from corsac.distributed import parallelize
 
     del rank
+    torch.manual_seed(0)
     x = torch.randn(3, 7, 32)
     own = parallelize(
         _blocks(), x, mesh=dist.group.WORLD, sequence_parallel=True, uneven="replicate"
