@@ -8,8 +8,11 @@ without a word to each other (``apart``: what two processes can gain on the mach
 a pipeline, with each schedule. The bubble of GPipe and 1F1B allows 2 m / (m + 1) for m microbatches: 1.78 for eight.
 
 Then the time of each is compared with that which :func:`corsac.distributed.plan_mesh` expects, from what the passes of the
-whole model take on both processes at once, from messages that go back and forth, and from sums: least times with least
-times, and medians with medians. Figures of a busy machine say nothing about the plan: look at ``apart``.
+whole model take on both processes at once (those of ``apart``), and from messages and sums as
+:func:`corsac.distributed.measure_network` measures them: least times with least times, and medians with medians.
+
+Each process has a core of its own, and keeps the memory that a step has freed (``MALLOC_TRIM_THRESHOLD_``): what goes back
+to the system comes back page by page, which takes a tenth of a step of GPipe.
 
 Writes target/bench/distributed.json.
 """
@@ -34,16 +37,29 @@ import torch.multiprocessing
 from torch import nn
 
 from corsac.analysis import Machine
-from corsac.distributed import StepSeconds, collectives, parallelize, pipeline, plan_mesh
+from corsac.distributed import (
+    Network,
+    StepSeconds,
+    measure_network,
+    measure_step,
+    parallelize,
+    pipeline,
+    plan_mesh,
+)
 from corsac.distributed._planning.meshes import Mesh
 from machine import REPORTS, machine
 
 REPORT = REPORTS / "distributed.json"
 WIDTH, LENGTH, BLOCKS = 384, 64, 8
-#: Size of a large message, in bytes: about what stages send.
-MESSAGE = 4 * LENGTH * WIDTH * 8
-#: Number of sums that are measured at once.
-SUMS = 20
+#: Sizes of messages and sums that are measured, in bytes; the largest one is what stages send.
+SIZES = (4, 2**14, 4 * LENGTH * WIDTH)
+#: Number of sums that are measured at once, about those of a step.
+SUMS = 250
+#: Environment of the processes: memory that is freed is kept.
+KEEPS_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
+}
 #: Stages of each schedule.
 SCHEDULES = {"gpipe": 2, "1f1b": 2, "interleaved1f1b": 4, "zbv_zero_bubble": 4}
 
@@ -67,6 +83,8 @@ def loss(result: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 def process(rank: int, store: str, options: argparse.Namespace) -> None:
     """What a process does: measures, and on the first rank, writes the report."""
     torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
     dist.init_process_group(
         "gloo",
         init_method=f"file://{store}",
@@ -79,11 +97,17 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
     x = torch.randn(count, LENGTH, WIDTH)
     target = torch.randn(count, LENGTH, WIDTH)
 
-    def alone(first: int) -> None:
-        """A step on the microbatches from ``first`` on."""
+    def alone(first: int) -> StepSeconds:
+        """A step on the microbatches from ``first`` on. Returns the means of what the passes took."""
         whole.zero_grad()
+        begin, forward = time.perf_counter(), 0.0
         for own, wanted in zip(x[first:].split(1), target[first:].split(1), strict=True):
-            (loss(whole(own), wanted) / count).backward()
+            start = time.perf_counter()
+            value = loss(whole(own), wanted) / count
+            forward += time.perf_counter() - start
+            value.backward()
+        total, number = time.perf_counter() - begin, count - first
+        return StepSeconds(1, forward / number, (total - forward) / number)
 
     pipes = {
         name: pipeline(
@@ -110,8 +134,9 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
 
     samples: dict[str, list[float]] = {name: [] for name in ("one rank", "apart", *pipes, "tensor")}
     passes: list[StepSeconds] = []
-    network: list[list[float]] = []
+    networks: list[Network] = []
     for at in range(options.rounds + 1):
+        both = StepSeconds(1, 0.0, 0.0)
         for name, own in samples.items():
             dist.barrier()
             begin = time.perf_counter()
@@ -120,7 +145,7 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
             elif name == "tensor":
                 step_of_parts()
             elif name == "apart":
-                alone(count // 2)
+                both = alone(count // 2)
             elif rank == 0:
                 alone(0)
             dist.barrier()
@@ -133,56 +158,21 @@ def process(rank: int, store: str, options: argparse.Namespace) -> None:
         # Both passes of all microbatches, and of one that fills and drains the pipeline.
         action = (time.perf_counter() - begin) / (2 * (count + 1))
         dist.barrier()
-        passes.append(replace(pass_seconds(whole, x[:1], target[:1]), action=action))
-        network.append(network_seconds(rank))
+        split = measure_step(whole, (x[:1],), lambda own: loss(own, target[:1]), repeats=2).split
+        passes.append(replace(both, action=action, split=split))
+        networks.append(measure_network(dist.group.WORLD, sizes=SIZES, repeats=SUMS))
     if rank == 0:
         plan = {
-            name: expected(passes[1:], network[1:], options, typical)
+            name: expected(passes[1:], networks[1:], options, typical)
             for name, typical in (("least", min), ("median", statistics.median))
         }
         write(samples, plan, options)
     dist.destroy_process_group()
 
 
-def pass_seconds(whole: nn.Module, x: torch.Tensor, target: torch.Tensor) -> StepSeconds:
-    """What the passes of a microbatch take, once: both processes run them at the same time."""
-    whole.zero_grad()
-    begin = time.perf_counter()
-    value = loss(whole(x), target)
-    middle = time.perf_counter()
-    value.backward()
-    return StepSeconds(x.size(0), middle - begin, time.perf_counter() - middle)
-
-
-def network_seconds(rank: int) -> list[float]:
-    """What a message of a number and one of :data:`MESSAGE` bytes take, there and back by half, and what sums of them
-    take behind a product."""
-    found = []
-    for size in (1, MESSAGE // 4):
-        tensor = torch.zeros(size)
-        dist.barrier()
-        begin = time.perf_counter()
-        for turn in range(2):
-            (dist.send if turn == rank else dist.recv)(tensor, 1 - rank)
-        found.append((time.perf_counter() - begin) / 2)
-    weight = torch.zeros(WIDTH, 2 * WIDTH)
-    for size in (1, MESSAGE // 4):
-        tensor = torch.zeros(size)
-        dist.barrier()
-        begin, products = time.perf_counter(), 0.0
-        for _ in range(SUMS):
-            # Between sums, ranks compute, and come to the next one at different times.
-            start = time.perf_counter()
-            torch.zeros(LENGTH, WIDTH) @ weight
-            products += time.perf_counter() - start
-            collectives.reduce(tensor, dist.group.WORLD.group_name)
-        found.append((time.perf_counter() - begin - products) / SUMS)
-    return found
-
-
 def expected(
     passes: Sequence[StepSeconds],
-    network: Sequence[Sequence[float]],
+    networks: Sequence[Network],
     options: argparse.Namespace,
     typical: Callable[[Iterable[float]], float],
 ) -> dict[str, float]:
@@ -192,17 +182,24 @@ def expected(
         typical(own.forward for own in passes),
         typical(own.backward for own in passes),
         typical(own.action for own in passes),
+        typical(own.split for own in passes),
     )
-    small, large, small_sum, large_sum = (typical(own) for own in zip(*network, strict=True))
+    network = Network(
+        1 / typical(1 / own.bandwidth for own in networks),
+        typical(own.latency for own in networks),
+        tuple(
+            (hops[0][0], typical(seconds for _, seconds in hops))
+            for hops in zip(*(own.hops for own in networks), strict=True)
+        ),
+    )
     x = torch.empty(options.microbatches, LENGTH, WIDTH, device="meta")
 
-    def seconds(schedule: str, mesh: Mesh, latency: float, transfer: float) -> float:
+    def seconds(schedule: str, mesh: Mesh) -> float:
         found = plan_mesh(
             model(),
             x,
             ranks=2,
-            bandwidth=MESSAGE / max(transfer, 1e-9),
-            latency=latency,
+            network=network,
             machine=Machine(50.0, 12.0),
             measured=measured,
             microbatches=[options.microbatches],
@@ -211,11 +208,8 @@ def expected(
         )
         return next(own.seconds for own in found.found if own.mesh == mesh)
 
-    pipes = {name: seconds(name, Mesh(2, 1, 1), small, large - small) for name in options.schedules}
-    # A sum of two ranks has the latency twice, and all bytes once.
-    parts = seconds("1f1b", Mesh(1, 2, 1), small_sum / 2, large_sum - small_sum)
-    apart = options.microbatches / 2 * (measured.forward + measured.backward)
-    return {"apart": apart, **pipes, "tensor": parts}
+    pipes = {name: seconds(name, Mesh(2, 1, 1)) for name in options.schedules}
+    return {**pipes, "tensor": seconds("1f1b", Mesh(1, 2, 1))}
 
 
 def write(
@@ -263,7 +257,7 @@ def main() -> None:
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--schedules", nargs="*", default=list(SCHEDULES), choices=SCHEDULES)
     options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.update({"OMP_NUM_THREADS": "1"} | KEEPS_MEMORY)
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
         torch.multiprocessing.spawn(process, (store, options), nprocs=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from corsac.distributed import average_gradients, plan_buckets
+from corsac.distributed import Bucket, average_gradients, plan_buckets
 from corsac.distributed._program import Weight
 from corsac.fx import Graph
 
@@ -120,6 +120,40 @@ def test_a_gradient_may_be_an_input_and_may_be_of_two_parameters():
         inputs = [node.name for node in made.find_nodes(op="placeholder")]
         assert inputs == ["tangents", *(["accumulated_a", "accumulated_b"] if accumulated else [])]
         assert [node.target for node in made.nodes].count(REDUCE) == 2
+
+
+def test_scattered_buckets_are_further_results():
+    graph, gradients, weights = backward()
+    buckets = plan_buckets(graph, gradients, weights, 48, 48)
+    made = average_gradients(graph, gradients, buckets, "group", 5, scattered=True)
+    (results,) = made.output_node().args
+    value = str(graph.output_node().args[0][3])
+    wanted = [None, None, None, value, None, None, "wait_0", "wait_1"]
+    assert [own if own is None else str(own) for own in results] == wanted
+    # Each stands behind the copy, padded to five parts, of the last gradient of its bucket.
+    nodes = [node for node in made.nodes if node.op == "call_function"]
+    for number, bucket in enumerate(buckets):
+        at = next(at for at, own in enumerate(nodes) if own.name == f"averaged_{number}")
+        assert nodes[at].target is torch.ops._c10d_functional.reduce_scatter_tensor.default
+        *last, reshape, other, cat, pad, mul = nodes[at - 6 : at]
+        assert last[0].name == gradients_of(made, graph)[gradients[bucket.names[-1]]].name
+        assert reshape.target is other.target is torch.ops.aten.reshape.default
+        assert (pad.args, mul.args[1]) == ((cat, [0, 3]), 1 / 5)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "pieces"),
+    [
+        (2, [[("a", 0, 0, 5)], [("b", 0, 0, 4)]]),
+        (3, [[("a", 0, 0, 3)], [("a", 3, 0, 2), ("b", 0, 2, 1)], [("b", 1, 0, 3)]]),
+        (8, [[("a", 0, 0, 2)], [("a", 2, 0, 2)], [("a", 4, 0, 1), ("b", 0, 1, 1)]]),
+    ],
+)
+def test_parts_of_buckets_have_pieces_of_gradients(ranks, pieces):
+    bucket = Bucket(("a", "b"), ((5,), (2, 2)), torch.float32)
+    found = [list(bucket.own_pieces(rank, ranks)) for rank in range(ranks)]
+    assert found[: len(pieces)] == pieces
+    assert sum(length for own in found for *_, length in own) == 9
 
 
 def test_buckets_of_other_gradients_are_refused():

@@ -60,6 +60,38 @@ def test_the_state_of_an_optimizer_may_be_cut(two):
         assert found["share"] == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.parametrize("name, kind", [("perceptron", "AdamW"), ("unusual", "RMSprop")])
+def test_scattered_gradients_train_as_distributed_data_parallel(two, name, kind):
+    for found in two.run(data_parallel.scattered, name, kind):
+        assert found.pop("share") == pytest.approx(0.5, abs=0.1)
+        assert max(found.values()) <= 1e-6
+
+
+def test_scattered_gradients_on_four_ranks(four):
+    found = four.run(data_parallel.scattered, "relayed", "AdamW")
+    assert sum(one.pop("share") for one in found) == pytest.approx(1.0)
+    assert max(max(one.values()) for one in found) <= 1e-5
+
+
+def test_gradients_of_parts_are_scattered(four):
+    assert max(max(one.values()) for one in four.run(data_parallel.scattered_parts)) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        ("options", "PlanMismatchError: rank 1 has another plan than rank 0: scatter"),
+        ("not scattered", "ParallelError: gradients of this module are not scattered"),
+        ("no optimizer", "ParallelError: rank .*parameters get none: make an optimizer with Shard"),
+        ("kept", "ParallelError: rank .*layers.0.weight has a gradient that is not scattered: of"),
+        ("outside", "ParallelError: rank .*layers.0.weight has a gradient that is not scattered"),
+    ],
+)
+def test_scattered_gradients_are_not_lost(two, what, message):
+    for text in two.run(data_parallel.scattered_wrongly, what):
+        assert re.search(message, text), text
+
+
 def test_weights_of_a_file(two, tmp_path):
     torch.manual_seed(3)
     path = tmp_path / "weights.safetensors"
@@ -83,6 +115,23 @@ def test_parts_of_weights(four, name):
         assert found.pop("buckets") >= 4
         assert found["loss"] <= 1e-5
         assert max(found.values()) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        (
+            "names",
+            r"expected a mesh with the dimensions .* 'tensor' or 'tp', got \['tp', 'other'\]",
+        ),
+        ("none", "expected a mesh whose dimensions have names"),
+        ("fails", "rank 3: RuntimeError: .*mat1 and mat2 shapes cannot be multiplied"),
+    ],
+)
+def test_faults_of_meshes_are_named_on_all_ranks(four, what, message):
+    for found, seconds in four.run(data_parallel.meshes, what):
+        assert re.search(f"ParallelError: .*{message}", found), found
+        assert seconds < 20
 
 
 def test_dropout_of_parts(four):

@@ -16,10 +16,12 @@ from corsac.analysis import Machine
 from corsac.distributed import (
     DistributedError,
     MeshPlan,
+    Network,
     ParallelError,
     PipelineError,
     StepSeconds,
     collectives,
+    measure_network,
     measure_step,
     plan_mesh,
     plan_pipeline,
@@ -261,7 +263,46 @@ def test_steps_are_measured_without_touching_gradients():
     before = [own.grad.clone() for own in model.parameters()]
     found = measure_step(model, (x,), lambda result: result.sum(), repeats=2)
     assert found.items == 4 and found.forward > 0 and found.backward > 0
+    assert found.split > 1
     assert all(torch.equal(a, b.grad) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_models_of_words_have_no_split_backward_pass():
+    model, words_ = mesh_plans.words(), torch.randint(mesh_plans.WORDS, (2, 5))
+    assert measure_step(model, (words_,), lambda result: result.sum(), repeats=1).split == 1
+    unused = lambda result: sum(own.sum() for own in model.parameters())  # noqa: E731
+    model = layers(2, 8)
+    assert measure_step(model, (torch.randn(4, 8),), unused, repeats=1).split == 1
+
+
+def test_networks_are_measured_between_ranks(two):
+    first, second = two.run(mesh_plans.measured_network)
+    assert first == second
+    assert 0 < first.latency < 1 and first.bandwidth > 0
+    assert [size for size, _ in first.hops] == [2.0, 4096.0]
+    assert all(0 < seconds < 1 for _, seconds in first.hops)
+    found = plans(2, network=first)
+    assert found.network == first and found.best().seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sizes": (8, 4)}, r"sizes: expected ascending ones of at least 4 bytes, got \[8, 4\]"),
+        ({"repeats": 0}, "repeats: expected at least 1, got 0"),
+    ],
+)
+def test_networks_that_cannot_be_measured_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        measure_network(**wrong)
+    with pytest.raises(ParallelError, match="there is no process group"):
+        measure_network()
+
+
+def test_a_plan_needs_one_description_of_the_network():
+    for own in ({}, {"bandwidth": 1e9, "network": Network(1e9, 0.0)}):
+        with pytest.raises(ValueError, match="expected either bandwidth or network"):
+            plan_mesh(layers(), torch.empty(4, 64, device="meta"), ranks=2, **own)
 
 
 # -- what is refused ----------------------------------------------------------------------------

@@ -141,6 +141,8 @@ def test_a_plan_says_where_weights_lie():
     [
         ("heads", r"node view .*parallel\.py.*: 2 ranks do not divide 3"),
         ("plans", r"PlanMismatchError: rank 1 has another plan than rank 0: .*shards"),
+        ("seeds", r"PlanMismatchError: rank 1 has another plan than rank 0: values of weights"),
+        ("values", r"PlanMismatchError: rank 1 has another plan than rank 0: values of input 0"),
         ("one rank", r"rank 0: "),
         ("file", r"ParallelError: .*weights\.safetensors lacks it|has no tensor"),
         ("meta", r"the parameter layers\.0\.weight is on meta, and no file of weights was given"),

@@ -119,6 +119,27 @@ def test_a_ring_takes_the_known_time():
             Network(*wrong)
 
 
+def test_measured_sums_take_what_lies_between_sizes():
+    network = Network(100.0, 0.5, ((1.0, 0.25), (3.0, 1.25), (5.0, 1.5)))
+    assert network.send(4.0) == 0.54, "messages are as before"
+    # Each of two ranks sends half of it.
+    seconds = [network.all_gather(size, 2) for size in (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 30.0)]
+    assert seconds == [0.25, 0.25, 0.75, 1.25, 1.375, 1.5, 1.6]
+    assert network.all_reduce(8.0, 4) == 6 * 0.75
+    with pytest.raises(ValueError, match="hops: expected ascending sizes, got"):
+        Network(100.0, 0.5, ((3.0, 1.0), (3.0, 2.0)))
+
+
+def test_backward_passes_that_are_split_take_longer():
+    one = StageTimes(1.0, 3.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+    kinds = {"F": 1.0, "I": 2.0 * 1.5, "W": 1.0 * 1.5}
+    order = [Action(kind, 0, 0) for kind in kinds]
+    step = simulate([order], [one], AT_ONCE, split=1.5)
+    assert [own.end - own.start for own in step.boxes] == list(kinds.values())
+    whole = simulate([[Action("F", 0, 0), Action("B", 0, 0)]], [one], AT_ONCE, split=1.5)
+    assert whole.seconds == 4.0
+
+
 def test_orders_that_wait_for_ever_are_an_error():
     wrong = [[Action("B", 0, 0)], [Action("F", 1, 0)]]
     with pytest.raises(ValueError, match="rank 0 waits for ever before"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
@@ -242,6 +243,105 @@ def sharded_states(rank: int) -> dict[str, float]:
     }
 
 
+def scattered(rank: int, name: str, kind: str) -> dict[str, float]:
+    """Differences from DistributedDataParallel of weights, norms of gradients and buffers after five steps of an optimizer
+    of which each rank has a part, with accumulated gradients; and the share of the state that this rank has."""
+    from corsac.distributed import ShardedOptimizer, data_parallel
+
+    (model, inputs), (reference, _) = _made(name, 4), _made(name, 4)
+    own = data_parallel(model, (), inputs(4), bucket_bytes=BYTES, scatter=True, timeout=60)
+    ddp = DistributedDataParallel(reference, find_unused_parameters=True)
+    cls, options = getattr(torch.optim, kind), {"lr": 1e-2, "weight_decay": 0.1}
+    sharded = ShardedOptimizer(own, cls, **options)
+    whole = cls(ddp.parameters(), **options)
+    slower = [
+        torch.optim.lr_scheduler.ExponentialLR(one, 0.9) for one in (sharded.optimizer, whole)
+    ]
+    found = {"norm": 0.0}
+    for step in range(5):
+        for at in range(3 if step % 2 else 1):
+            for one in (own, ddp):
+                torch.manual_seed(100 * step + 10 * at + rank)
+                given = inputs(4)
+                # Of three calls the first adds up before, the last two after the collective.
+                with one.no_sync() if step % 2 and at == 0 else contextlib.nullcontext():
+                    loss_of(one(**given), None).backward()
+        assert step % 2 or all(one.grad is None for one in own.parameters())
+        norms = [
+            sharded.clip_grad_norm_(0.1),
+            torch.nn.utils.clip_grad_norm_(ddp.parameters(), 0.1),
+        ]
+        found["norm"] = max(found["norm"], abs(float(norms[0] / norms[1]) - 1))
+        for optimizer in (sharded, whole, *slower):
+            optimizer.step()
+        for optimizer in (sharded, whole):
+            optimizer.zero_grad()
+    known, buffers = dict(reference.named_parameters()), dict(reference.named_buffers())
+    found["weights"] = max(_difference(o, known[key]) for key, o in own.named_parameters())
+    pairs = [(o, buffers[key]) for key, o in own.named_buffers() if key in buffers]
+    found["buffers"] = max((_difference(*pair) for pair in pairs), default=0.0)
+    key = "exp_avg" if kind == "AdamW" else "square_avg"
+    counts = [sum(one[key].numel() for one in o.state.values()) for o in (sharded.optimizer, whole)]
+    return found | {"share": counts[0] / counts[1]}
+
+
+def scattered_parts(rank: int) -> dict[str, float]:
+    """Differences from the whole model, whose batch the copies share, of a model whose weights are cut in one dimension of
+    a mesh, and whose gradients are scattered in the other."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import ShardedOptimizer, parallelize
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    (model, _), (reference, _) = made("perceptron", 4), made("perceptron", 4)
+    own = parallelize(model, torch.ones(2, 16), mesh=mesh, bucket_bytes=BYTES, scatter=True)
+    sharded = ShardedOptimizer(own, torch.optim.AdamW, lr=1e-2)
+    whole = torch.optim.AdamW(reference.parameters(), lr=1e-2)
+    found = {"norm": 0.0}
+    for step in range(3):
+        torch.manual_seed(step)
+        x = torch.randn(4, 16)
+        loss_of(own(x.chunk(2)[mesh.get_local_rank("dp")]), None).backward()
+        loss_of(reference(x), None).backward()
+        norms = [
+            sharded.clip_grad_norm_(0.1),
+            torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.1),
+        ]
+        found["norm"] = max(found["norm"], abs(float(norms[0] / norms[1]) - 1))
+        for optimizer in (sharded, whole):
+            optimizer.step()
+            optimizer.zero_grad()
+    state = own.full_state_dict()
+    found["weights"] = max(_difference(state[key], o) for key, o in reference.named_parameters())
+    return found
+
+
+def scattered_wrongly(rank: int, what: str) -> str:
+    """What it says if scattered gradients are not used as they have to be."""
+    from corsac.distributed import ShardedOptimizer, data_parallel
+
+    model, inputs = _made("perceptron", 4)
+    scatter = (what == "options" and rank == 1) or what in ("no optimizer", "kept", "outside")
+    made_ = lambda: data_parallel(model, (), inputs(4), scatter=scatter, timeout=30)  # noqa: E731
+    if what == "options":
+        return _raised(made_)
+    own = made_()
+    if what == "not scattered":
+        return _raised(lambda: ShardedOptimizer(own, torch.optim.SGD, lr=0.1))
+    if what != "no optimizer":
+        optimizer = ShardedOptimizer(own, torch.optim.SGD, lr=0.1)
+    loss = loss_of(own(**inputs(4)), None)
+    if what == "no optimizer":
+        return _raised(loss.backward)
+    loss.backward()
+    if what == "kept":
+        with own.no_sync():
+            loss_of(own(**inputs(4)), None).backward()
+    else:
+        next(own.parameters()).sum().backward()
+    return _raised(optimizer.step)
+
+
 def from_file(rank: int, path: str) -> float:
     """The difference of weights from those of a file, of a model on ``meta``."""
     from safetensors.torch import load_file
@@ -345,8 +445,12 @@ def of_parts(rank: int, name: str, options: dict[str, Any]) -> dict[str, float]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     replica = mesh["dp"].get_local_rank()
     (model, inputs), (reference, whole) = made(name, 2), made(name, 4)
-    parts = parallelize(model, (), inputs, mesh=mesh["tp"], **options)
-    own = data_parallel(parts, mesh=mesh["dp"], bucket_bytes=BYTES)
+    if name == "gpt2":
+        own = parallelize(model, (), inputs, mesh=mesh, bucket_bytes=BYTES, **options)
+        parts = own.module
+    else:
+        parts = parallelize(model, (), inputs, mesh=mesh["tp"], **options)
+        own = data_parallel(parts, mesh=mesh["dp"], bucket_bytes=BYTES)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (own, reference)]
     known = dict(reference.named_parameters(remove_duplicate=False))
     found = {"loss": 0.0, "gradient": 0.0, "norm": 0.0, "buckets": len(own.buckets)}
@@ -606,6 +710,23 @@ def _raised(run: Callable[[], Any]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def meshes(rank: int, what: str) -> tuple[str, float]:
+    """The error of a planted fault in a model on a mesh of two dimensions, as text, and its time in seconds."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from corsac.distributed import parallelize
+
+    names = {"names": ("tp", "other"), "none": None}.get(what, ("tp", "data"))
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+    model = _two_layers()
+    if what == "fails" and rank == 3:
+        model = nn.Linear(3, 3)
+    begin = time.monotonic()
+    return _raised(
+        lambda: parallelize(model, torch.ones(2, 4), mesh=mesh)
+    ), time.monotonic() - begin
 
 
 def other_buckets_of_parts(rank: int) -> tuple[str, float]:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from corsac.analysis import Machine
-from corsac.distributed import MeshPlan, plan_mesh
+from corsac.distributed import MeshPlan, Network, measure_network, plan_mesh
 
 #: A machine of round numbers: 100 GFLOP/s, 10 GB/s.
 MACHINE = Machine(100.0, 10.0)
@@ -76,7 +76,8 @@ def whole() -> tuple[float, dict[str, torch.Tensor]]:
 def plans(ranks: Any = 8, model: nn.Module | None = None, **options: Any) -> Any:
     """The plans of the model for a batch on ``meta``."""
     x = torch.empty(BATCH, LENGTH, dtype=torch.int64, device="meta")
-    given = {"bandwidth": 1e9, "machine": MACHINE} | options
+    network = {} if "network" in options else {"bandwidth": 1e9}
+    given = {**network, "machine": MACHINE, **options}
     return plan_mesh(words() if model is None else model, x, ranks=ranks, **given)
 
 
@@ -107,6 +108,12 @@ def run(rank: int, path: str) -> tuple[float, dict[str, tuple[tuple[int, ...], f
     return largest, shapes
 
 
+def measured_network(rank: int) -> Network:
+    """The connections of all ranks."""
+    del rank
+    return measure_network(sizes=(4, 8192), repeats=2)
+
+
 __all__ = [
     "BATCH",
     "LENGTH",
@@ -116,6 +123,7 @@ __all__ = [
     "Words",
     "batch",
     "loss",
+    "measured_network",
     "plans",
     "run",
     "whole",

@@ -254,8 +254,15 @@ def message(rank: int, what: str, path: str) -> str:
             parallelize(perceptron, x, timeout=60)(x, x)
         elif what == "skipped":
             own = parallelize(perceptron, x, timeout=5)
+            own(x)
             if rank == 0:
                 own(x)
+        elif what == "seeds":
+            with torch.no_grad():
+                perceptron.layers[0].weight.add_(rank)
+            parallelize(perceptron, x, timeout=60)
+        elif what == "values":
+            parallelize(perceptron, x, timeout=60)(x + rank)
         elif what == "ranks":
             parallelize(perceptron, x, tp=dist.get_world_size() + 1, timeout=60)
         elif what == "name":

@@ -25,16 +25,20 @@ if TYPE_CHECKING:
         PipelineError,
         PlanMismatchError,
     )
-    from corsac.distributed._parallel import Parallel, parallelize
+    from corsac.distributed._parallel import Parallel
     from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
+    from corsac.distributed._parallelize import parallelize
     from corsac.distributed._pipeline import Pipeline, pipeline
     from corsac.distributed._plan import PipelinePlan, plan_pipeline
     from corsac.distributed._planning.matching import MatchingError
     from corsac.distributed._planning.measured import StepSeconds, measure_step
+    from corsac.distributed._planning.measured_network import measure_network
     from corsac.distributed._planning.mesh_plan import MeshPlan, MeshRank
     from corsac.distributed._planning.mesh_plans import MeshPlans
+    from corsac.distributed._planning.network import Network
     from corsac.distributed._planning.search import plan_mesh
     from corsac.distributed._planning.simulation import SimulatedStep, simulate_step
+    from corsac.distributed._sharded_optimizer import ShardedOptimizer
 
 __all__ = [
     "Bucket",
@@ -44,6 +48,7 @@ __all__ = [
     "MeshPlan",
     "MeshPlans",
     "MeshRank",
+    "Network",
     "Parallel",
     "ParallelError",
     "ParallelPlan",
@@ -51,10 +56,12 @@ __all__ = [
     "PipelineError",
     "PipelinePlan",
     "PlanMismatchError",
+    "ShardedOptimizer",
     "SimulatedStep",
     "StepSeconds",
     "average_gradients",
     "data_parallel",
+    "measure_network",
     "measure_step",
     "parallelize",
     "pipeline",
@@ -76,15 +83,19 @@ __getattr__, __dir__ = lazy_names(
             "PipelineError",
             "PlanMismatchError",
         ),
-        "_parallel": ("Parallel", "parallelize"),
+        "_parallel": ("Parallel",),
         "_parallel_plan": ("ParallelPlan", "plan_parallel"),
+        "_parallelize": ("parallelize",),
         "_pipeline": ("Pipeline", "pipeline"),
         "_plan": ("PipelinePlan", "plan_pipeline"),
         "_planning.matching": ("MatchingError",),
         "_planning.measured": ("StepSeconds", "measure_step"),
+        "_planning.measured_network": ("measure_network",),
         "_planning.mesh_plan": ("MeshPlan", "MeshRank"),
         "_planning.mesh_plans": ("MeshPlans",),
+        "_planning.network": ("Network",),
         "_planning.search": ("plan_mesh",),
         "_planning.simulation": ("SimulatedStep", "simulate_step"),
+        "_sharded_optimizer": ("ShardedOptimizer",),
     },
 )

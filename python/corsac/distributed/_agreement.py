@@ -19,6 +19,9 @@ from corsac.distributed._errors import (
 )
 from corsac.distributed._values import data_of
 
+#: Least number of values of a large tensor in :func:`digest_of_samples`.
+_SAMPLED = 256
+
 
 def digests_of(parts: Mapping[str, Any]) -> dict[str, str]:
     """A hash of each part of a plan, which are values of JSON."""
@@ -34,6 +37,12 @@ def digest_of_values(tensors: Iterable[torch.Tensor]) -> str:
     for own in tensors:
         found.update(data_of(own))
     return found.hexdigest()
+
+
+def digest_of_samples(tensors: Mapping[str, torch.Tensor]) -> str:
+    """A hash of some values of each of the tensors by name that are not on ``meta``: those of other models differ."""
+    held = (own.detach() for _, own in sorted(tensors.items()) if not own.is_meta)
+    return digest_of_values(own.reshape(-1)[:: max(own.numel() // _SAMPLED, 1)] for own in held)
 
 
 def group_of(mesh: Any, timeout: float, kind: type[DistributedError] = ParallelError) -> Any:
@@ -126,4 +135,4 @@ def agree_all(
         raise error
 
 
-__all__ = ["agree", "agree_all", "digest_of_values", "digests_of", "group_of"]
+__all__ = ["agree", "agree_all", "digest_of_samples", "digest_of_values", "digests_of", "group_of"]

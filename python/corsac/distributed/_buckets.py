@@ -38,6 +38,20 @@ class Bucket:
         """The numbers of elements of the gradients."""
         return [torch.Size(shape).numel() for shape in self.shapes]
 
+    def part_length(self, ranks: int) -> int:
+        """The number of elements of a rank's part, of which the last ones may be no gradients."""
+        return -(-sum(self.lengths) // ranks)
+
+    def own_pieces(self, rank: int, ranks: int) -> Iterator[tuple[str, int, int, int]]:
+        """What a rank's part has of each gradient: its name, the first element, that of the part, and their number."""
+        length = self.part_length(ranks)
+        first, before = rank * length, 0
+        for name, own in zip(self.names, self.lengths, strict=True):
+            start, end = max(before, first), min(before + own, first + length)
+            if start < end:
+                yield name, start - before, start - first, end - start
+            before += own
+
 
 def in_buckets(
     ready: Sequence[str], weights: Mapping[str, Weight], bucket_bytes: int, first_bytes: int
@@ -95,6 +109,7 @@ def average_gradients(
     ranks: int,
     *,
     accumulated: bool = False,
+    scattered: bool = False,
 ) -> Graph:
     """A copy of a graph that returns gradients which are means over the ranks.
 
@@ -121,6 +136,8 @@ def average_gradients(
         ranks: its size.
         accumulated: whether earlier gradients of this rank are further inputs, for all parameters in the order of the
             buckets; the results are means of the sums.
+        scattered: whether each rank gets a part of each bucket (a ``reduce_scatter``): these are further results, and
+            those of the gradients are None.
 
     Raises:
         ValueError: a gradient of a bucket is None, or one that is not None is in no bucket.
@@ -149,30 +166,47 @@ def average_gradients(
                     made.call_function(_aten.add.Tensor, (earlier[name], one))
                     for name, one in zip(bucket.names, own, strict=True)
                 ]
-            end = _started(made, number, own, group, ranks)
+            end = _started(made, number, own, group, ranks, bucket if scattered else None)
         started.append(end)
-    output = made.output_node()
+    output, parts = made.output_node(), list[Node]()
     with made.inserting_before(output):
         for number, (bucket, one) in enumerate(zip(buckets, started, strict=True)):
-            for name, mean in zip(bucket.names, _awaited(made, number, bucket, one), strict=True):
+            whole = _named(made, f"wait_{number}", _c10d.wait_tensor.default, one)
+            if scattered:
+                parts.append(whole)
+            means = [None] * len(bucket.names) if scattered else _views(made, bucket, whole)
+            for name, mean in zip(bucket.names, means, strict=True):
                 results[gradients[name]] = mean
-    output.args = (tuple(results),)
+    output.args = ((*results, *parts),)
     made.lint()
     return made
 
 
-def _started(graph: Graph, number: int, own: Sequence[Node], group: str, ranks: int) -> Node:
-    """The ``all_reduce`` of a bucket with these gradients."""
+def _started(
+    graph: Graph,
+    number: int,
+    own: Sequence[Node],
+    group: str,
+    ranks: int,
+    scattered: Bucket | None,
+) -> Node:
+    """The ``all_reduce`` of a bucket with these gradients, or the ``reduce_scatter`` of ``scattered``."""
     flat = [graph.call_function(_aten.reshape.default, (one, [-1])) for one in own]
     joined = graph.call_function(_aten.cat.default, (flat,))
+    if scattered is not None:
+        missing = ranks * scattered.part_length(ranks) - sum(scattered.lengths)
+        if missing:
+            joined = graph.call_function(_aten.constant_pad_nd.default, (joined, [0, missing]))
     # As DistributedDataParallel does it, so that rounding is the same.
     share = _named(graph, f"bucket_{number}", _aten.mul.Tensor, joined, 1 / ranks)
-    return _named(graph, f"averaged_{number}", _c10d.all_reduce.default, share, "sum", group)
+    name = f"averaged_{number}"
+    if scattered is None:
+        return _named(graph, name, _c10d.all_reduce.default, share, "sum", group)
+    return _named(graph, name, _c10d.reduce_scatter_tensor.default, share, "sum", ranks, group)
 
 
-def _awaited(graph: Graph, number: int, bucket: Bucket, started: Node) -> Iterator[Node]:
-    """The gradients of a bucket, once its ``all_reduce`` is done."""
-    whole = _named(graph, f"wait_{number}", _c10d.wait_tensor.default, started)
+def _views(graph: Graph, bucket: Bucket, whole: Node) -> Iterator[Node]:
+    """The gradients of a bucket."""
     before = 0
     for shape, length in zip(bucket.shapes, bucket.lengths, strict=True):
         part = graph.call_function(_aten.slice.Tensor, (whole, 0, before, before + length))

@@ -45,6 +45,8 @@ class DataParallel(RankModule):
         buckets: the gradients that one collective averages, in the order of the collectives.
         group: the process group.
         rank: of this process in the group.
+        scattered: whether a backward pass leaves each rank a part of each bucket, for a :class:`ShardedOptimizer`, and
+            parameters without gradients.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class DataParallel(RankModule):
         group: Any,
         device: torch.device,
         keys: Mapping[Any, str],
+        scattered: bool,
     ) -> None:
         graph = copied_graph(program.graph)
         move_graph(graph, device)
@@ -81,7 +84,8 @@ class DataParallel(RankModule):
             "rank": dist.get_rank(group),
             "_device": device,
             "_watched": watched,
-            "_means": GradientMeans(group, buckets, self.get_parameter, watched),
+            "_means": GradientMeans(group, buckets, self.get_parameter, watched, scattered),
+            "scattered": scattered,
             "_writes_to_inputs": any(node.op == "placeholder" for node in sources),
             "_own": dict(weights),
             "_written": [own.detach() for key, own in weights.items() if key in written],
@@ -102,7 +106,10 @@ class DataParallel(RankModule):
         with self._watched(self._place):
             inputs = self.program.arguments.tensors(args, kwargs)
             inputs = tuple(own.to(self._device) for own in inputs)
-            self._prepare(input_types(inputs))
+            if isinstance(self.module, Parallel):
+                self.module.prepare(inputs)
+            else:
+                self._check(input_types(inputs))
             if self._writes_to_inputs and len(set(map(storage_of, inputs))) < len(inputs):
                 raise ParallelError("the model may write to an input, and inputs share memory")
             if self._has_new_buffers:
@@ -148,7 +155,7 @@ class DataParallel(RankModule):
             ParallelError: there is no such graph, or no parameter has a gradient.
         """
         if not isinstance(self.module, Parallel):
-            self._prepare([(own.shape, own.dtype) for own in inputs])
+            self._check([(own.shape, own.dtype) for own in inputs])
         step = self._traced(inputs)
         if step.backward is not None:
             graph, weights = step.backward.graph, self.program.weights
@@ -159,11 +166,8 @@ class DataParallel(RankModule):
         self._means.watch()
         self._steps[self._key(tuple(inputs))] = step
 
-    def _prepare(self, inputs: Sequence[InputType]) -> None:
+    def _check(self, inputs: Sequence[InputType]) -> None:
         """Check that the graph is that of the model for inputs of these types."""
-        if isinstance(self.module, Parallel):
-            self.module.prepare(inputs)
-            return
         key = tuple(inputs)
         if key not in self._checked:
             with as_parallel_errors(), quiet():
@@ -221,6 +225,7 @@ def data_parallel(
     *,
     loss_fn: Callable[..., torch.Tensor] | None = None,
     bucket_bytes: int = BYTES,
+    scatter: bool = False,
     weights: str | os.PathLike[str] | None = None,
     dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
     device: torch.device | str | None = None,
@@ -240,6 +245,8 @@ def data_parallel(
         loss_fn: takes the result of the model and a target, which is then the last positional argument of a call and of
             ``example_inputs``.
         bucket_bytes: the size from which a bucket takes no more gradients; that of the first bucket is at most 1 MiB.
+        scatter: give each rank the means of a part of each bucket only, by a ``reduce_scatter``. The parameters are then
+            to be trained with a :class:`ShardedOptimizer`.
         weights: a safetensors file, or a folder of them. By default, the weights of the model.
         dynamic_shapes: dimensions of inputs that may have other sizes in later calls, by position or name; by default
             all.
@@ -273,9 +280,9 @@ def data_parallel(
             tensors = program.arguments.tensors(args, named)
             inputs = [InputSpec.of(one, device) for one in tensors]
             digests = digests_of(program.parts())
-        made = DataParallel(program, own, model, group, device, keys)
+        made = DataParallel(program, own, model, group, device, keys, scatter)
         made._plan(inputs, bucket_bytes)
-        digests |= digests_of({"buckets": [repr(bucket) for bucket in made.buckets]})
+        digests |= digests_of({"buckets": [repr(own) for own in made.buckets], "scatter": scatter})
     except Exception as caught:
         error = caught
     agree_all(groups, digests, error, ParallelError)

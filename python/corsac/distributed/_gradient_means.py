@@ -29,6 +29,11 @@ class GradientMeans:
         buckets: the gradients that one collective averages; more may be added until the first graph is made.
         parameter: the parameter of a name.
         watched: watches passes.
+        scattered: whether each rank gets a part of each bucket, in place of gradients of parameters.
+
+    Attributes:
+        parts: this rank's parts of the buckets, None before the first backward pass; None if they are not scattered.
+        optimized: whether something takes the parts.
     """
 
     def __init__(
@@ -37,9 +42,13 @@ class GradientMeans:
         buckets: Sequence[Bucket],
         parameter: Callable[[str], torch.nn.Parameter],
         watched: Watch,
+        scattered: bool = False,
     ) -> None:
         self._group, self._buckets = group, buckets
         self._parameter, self._watched = parameter, watched
+        self.parts: list[torch.Tensor | None] | None = None
+        self.optimized = False
+        self._scattered = scattered
         #: Parameters whose gradients are not averaged yet, and those that the present backward pass averages.
         self._kept: set[str] = set()
         self._averaged: set[str] = set()
@@ -61,6 +70,7 @@ class GradientMeans:
                 self._group.group_name,
                 dist.get_world_size(self._group),
                 accumulated=accumulated,
+                scattered=self._scattered,
             )
             modules.append(GraphModule(step.backward, graph))
         runs = list(map(boxed, modules))
@@ -71,7 +81,8 @@ class GradientMeans:
                 self._enter(averages=True)
                 kept += self._earlier()
                 arguments.extend(kept)
-                return runs[bool(kept)](arguments)
+                found = runs[bool(kept)](arguments)
+                return self._without_parts(found) if self._scattered else found
 
         step.backward, step.run_backward = modules[0], run
 
@@ -105,8 +116,12 @@ class GradientMeans:
         """A backward graph begins.
 
         Raises:
-            ParallelError: another one of the same pass does otherwise.
+            ParallelError: another one of the same pass does otherwise, or nothing takes the parts of gradients.
         """
+        if self._scattered and not self.optimized:
+            raise ParallelError(
+                "gradients are scattered, and parameters get none: make an optimizer with ShardedOptimizer before"
+            )
         task = torch._C._current_graph_task_id()
         if task != self._task:
             self._task, self._averages = task, averages
@@ -128,6 +143,20 @@ class GradientMeans:
             is_kept = name in missing and parameter.grad is not None
             found.append(parameter.grad.detach() if is_kept else torch.zeros_like(parameter))
         return found
+
+    def _without_parts(self, found: Sequence[Any]) -> Sequence[Any]:
+        """The results of a backward graph without this rank's parts of the buckets, which are added to those before."""
+        count = len(found) - len(self._buckets)
+        before = self.parts or [None] * len(self._buckets)
+        self.parts = [
+            own if earlier is None else earlier + own
+            for earlier, own in zip(before, found[count:], strict=True)
+        ]
+        for name in self._averaged:
+            self._parameter(name).grad = None
+        self._kept -= self._averaged
+        self._averaged.clear()
+        return found[:count]
 
     def _replace(self, name: str) -> None:
         """The mean that comes has the gradient in it that a parameter has kept."""

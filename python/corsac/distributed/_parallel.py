@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from corsac.distributed import collectives
-from corsac.distributed._agreement import agree, digest_of_values, group_of
+from corsac.distributed._agreement import agree, digest_of_samples, digest_of_values
 from corsac.distributed._errors import ParallelError
 from corsac.distributed._parallel_graph import parallel_graph, uses_random_numbers
 from corsac.distributed._parallel_plan import ParallelPlan, plan_parallel
 from corsac.distributed._rank_module import RankModule, share_parts, squares_of
-from corsac.distributed._values import InputType, input_types, summary
+from corsac.distributed._values import input_types, summary
 from corsac.distributed._weights import on_meta, other_shape, read_weights, reader_of
 from corsac.fx import Graph
 
@@ -41,6 +41,7 @@ class Parallel(RankModule):
     ) -> None:
         draws = uses_random_numbers(graph)
         state = {"plan": plan, "group": group, "rank": dist.get_rank(group), "_draws": draws}
+        state["_has_compared"] = False
         super().__init__(graph, weights, state)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +53,7 @@ class Parallel(RankModule):
         """
         program = self.plan.program
         inputs = program.arguments.tensors(args, kwargs)
-        self.prepare(input_types(inputs))
+        self.prepare(inputs)
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.plan.training):
                 found = self.graph_module.forward(*inputs)
@@ -62,13 +63,22 @@ class Parallel(RankModule):
             ) from error
         return found if program.build is None else program.build(found)
 
-    def prepare(self, inputs: Sequence[InputType]) -> None:
-        """Prepare for a call of the graph with inputs of these types: check them, and give all ranks a seed.
+    def prepare(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Prepare for a call of the graph with these inputs: check their types, at the first call also that all ranks have
+        the same values, and give all ranks a seed.
 
         Raises:
             ParallelError: the graph is not that of the model for such inputs.
+            PlanMismatchError: the ranks have different inputs.
         """
-        self.plan.check(inputs)
+        self.plan.check(input_types(inputs))
+        if not self._has_compared:
+            values = {
+                f"values of input {number}": digest_of_values([own])
+                for number, own in enumerate(inputs)
+            }
+            agree(self.group, values, None, ParallelError)
+            self.__dict__["_has_compared"] = True
         if self._draws:
             collectives.draw_seed(self.group)
 
@@ -122,44 +132,23 @@ class Parallel(RankModule):
         return norm
 
 
-def parallelize(
+def parallel_of(
     model: Any,
     example_inputs: Any,
-    kwargs: Mapping[str, Any] | None = None,
-    mesh: Any = None,
-    *,
-    tp: int | None = None,
-    training: bool = True,
-    sequence_parallel: bool = False,
-    replicate: Collection[str] = (),
-    shard: Mapping[str, int] | None = None,
-    uneven: str = "error",
-    loss_fn: Callable[..., torch.Tensor] | None = None,
-    weights: str | os.PathLike[str] | None = None,
-    dynamic_shapes: Mapping[str | int, Collection[int]] | None = None,
-    timeout: float = 300.0,
+    kwargs: Mapping[str, Any] | None,
+    group: Any,
+    tp: int | None,
+    loss_fn: Callable[..., torch.Tensor] | None,
+    weights: str | os.PathLike[str] | None,
+    options: Mapping[str, Any],
 ) -> Parallel:
-    """Cut the weights and computations of a model among the ranks of a group. All ranks call it.
-
-    Args:
-        model: a module, which may be on ``meta``, or a :class:`ParallelPlan`. The graph has the training modes that
-            its modules have now.
-        example_inputs: the positional arguments of a call: a tensor, or a tuple of tensors and plain values.
-        kwargs: its keyword arguments.
-        mesh: a :class:`~torch.distributed.device_mesh.DeviceMesh` of one dimension, or a process group; by default a
-            group of all ranks.
-        tp: the number of ranks, which has to be that of ``mesh``.
-        training, sequence_parallel, replicate, shard, uneven, dynamic_shapes: as for :func:`plan_parallel`.
-        loss_fn: takes the result of the model and a target, which is then the last positional argument of a call and of
-            ``example_inputs``. In the graph, a cross entropy needs no whole logits.
-        weights: a safetensors file, or a folder of them, of which each rank reads its parts only. By default, the weights of the model.
-        timeout: seconds after which a rank that waits for another one gives up, if ``mesh`` is None.
+    """This rank's part of a model, as :func:`corsac.distributed.parallelize` makes it; ``options`` are those of
+    :func:`plan_parallel`.
 
     Raises:
         ParallelError: the model cannot be captured or cut, or a rank failed.
         PlanMismatchError: the ranks have different plans.
     """
-    group = group_of(mesh, timeout)
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     plan: ParallelPlan | None = None
     parts: dict[str, torch.Tensor] = {}
@@ -172,18 +161,7 @@ def parallelize(
         else:
             if loss_fn is not None:
                 model = WithLoss(model, loss_fn)
-            plan = plan_parallel(
-                model,
-                example_inputs,
-                kwargs,
-                tp=size,
-                training=training,
-                sequence_parallel=sequence_parallel,
-                replicate=replicate,
-                shard=shard,
-                uneven=uneven,
-                dynamic_shapes=dynamic_shapes,
-            )
+            plan = plan_parallel(model, example_inputs, kwargs, tp=size, **options)
         if plan.ranks != size:
             raise ParallelError(f"the plan is for {plan.ranks} ranks, the group has {size}")
         graph = parallel_graph(plan, group.group_name)
@@ -194,6 +172,8 @@ def parallelize(
     if plan is not None:
         whole = (parts[name] for name in sorted(parts) if name not in plan.shards)
         digests = plan.digests() | {"values of whole weights": digest_of_values(whole)}
+        if weights is None:
+            digests["values of weights"] = digest_of_samples(plan.program.tensors)
     agree(group, digests, error, ParallelError)
     assert plan is not None
     made = Parallel(plan, graph, parts, group)
@@ -260,4 +240,4 @@ def _own(plan: ParallelPlan, name: str, value: torch.Tensor, rank: int) -> torch
     return collectives.own_part(value, dim, pieces, rank, plan.ranks)
 
 
-__all__ = ["Parallel", "WithLoss", "own_weights", "parallelize"]
+__all__ = ["Parallel", "WithLoss", "own_weights", "parallel_of"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from corsac.analysis._machine import Machine
 from corsac.distributed._planning.costs import ModelCosts
@@ -21,12 +22,15 @@ class StepSeconds:
         items: the size of the microbatch.
         forward, backward: seconds.
         action: seconds that an action of a schedule takes besides the pass.
+        split: factor by which a backward pass is slower if gradients of weights are computed apart, as in zero-bubble
+            schedules.
     """
 
     items: int
     forward: float
     backward: float
     action: float = 0.0
+    split: float = 1.0
 
 
 def measure_step(
@@ -35,7 +39,8 @@ def measure_step(
     loss_fn: Callable[[Any], torch.Tensor],
     repeats: int = 5,
 ) -> StepSeconds:
-    """The least times of the passes of one microbatch. Gradients are left as they were.
+    """The least times of the passes of one microbatch. Gradients are left as they were. ``split`` is measured if one
+    input is of a floating-point type.
 
     Args:
         model: the model.
@@ -45,7 +50,7 @@ def measure_step(
     """
     items = next(own.size(0) for own in args if isinstance(own, torch.Tensor))
     before = [(own, own.grad) for own in model.parameters()]
-    found: list[tuple[float, float]] = []
+    found: list[tuple[float, ...]] = []
     for _ in range(repeats + 1):
         for own, _grad in before:
             own.grad = None
@@ -53,12 +58,37 @@ def measure_step(
         loss = loss_fn(model(*args))
         middle = time.perf_counter()
         loss.backward()
-        found.append((middle - start, time.perf_counter() - middle))
+        end = time.perf_counter()
+        found.append((middle - start, end - middle, _split_seconds(model, args, loss_fn)))
     for own, grad in before:
         own.grad = grad
     # The first one warms up.
-    forward, backward = zip(*found[1:], strict=True)
-    return StepSeconds(items, min(forward), min(backward))
+    forward, backward, split = map(min, zip(*found[1:], strict=True))
+    return StepSeconds(items, forward, backward, split=max(split / backward, 1.0))
+
+
+def _split_seconds(
+    model: torch.nn.Module, args: Sequence[Any], loss_fn: Callable[[Any], torch.Tensor]
+) -> float:
+    """Seconds of a backward pass that computes gradients of weights apart; 0 where pipelines do not."""
+    inputs = [
+        own.detach().requires_grad_()
+        if isinstance(own, torch.Tensor) and own.is_floating_point()
+        else own
+        for own in args
+    ]
+    given = [own for own in inputs if isinstance(own, torch.Tensor) and own.requires_grad]
+    if len(given) != 1:
+        return 0.0
+    loss = loss_fn(model(*inputs))
+    begin = time.perf_counter()
+    try:
+        _, groups = stage_backward_input([loss], None, given, model.parameters())
+        stage_backward_weight(model.parameters(), groups)
+    except RuntimeError:
+        # The loss does not depend on the input.
+        return 0.0
+    return time.perf_counter() - begin
 
 
 def slower_than(own: StepSeconds, costs: ModelCosts, machine: Machine) -> tuple[float, float]:

@@ -50,6 +50,7 @@ class Planner:
         states: tensors of the size of each parameter that the optimizer keeps.
         slower: factors by which forward and backward passes are slower than ``machine`` allows.
         overhead: seconds that an action of a schedule takes besides its pass.
+        split: factor by which backward passes are slower that compute gradients of weights apart.
         sequence_parallel: whether ranks that share a stage keep parts of sequences between layers.
     """
 
@@ -66,11 +67,12 @@ class Planner:
         states: int,
         slower: tuple[float, float] | None = None,
         overhead: float = 0.0,
+        split: float = 1.0,
         sequence_parallel: bool = False,
     ) -> None:
         self.program, self.inputs, self.batch = program, inputs, batch
         self.machine, self.network, self.memory, self.states = machine, network, memory, states
-        self.slower, self.overhead = slower, overhead
+        self.slower, self.overhead, self.split = slower, overhead, split
         self.sequence_parallel = sequence_parallel
         self.sizes = sizes
         self.costs = ModelCosts.of(program, sized, sizes)
@@ -293,7 +295,7 @@ class Planner:
         """The simulated step."""
         orders, stages = self.parts(mesh, schedule, microbatches)
         times = [own.times for own in stages]
-        return simulate(orders, times, self.network, mesh.data, self.overhead)
+        return simulate(orders, times, self.network, mesh.data, self.overhead, self.split)
 
     def shared(self, stages: int, tensor: int) -> dict[str, tuple[list[int], float]]:
         """The weights with gradients that several stages have: these stages, and the bytes of a rank's part."""

@@ -32,8 +32,9 @@ def plan_mesh(
     kwargs: Mapping[str, Any] | None = None,
     *,
     ranks: int | Sequence[int],
-    bandwidth: float,
+    bandwidth: float | None = None,
     latency: float = 10e-6,
+    network: Network | None = None,
     memory: int | None = None,
     machine: Machine | None = None,
     measured: StepSeconds | None = None,
@@ -59,6 +60,7 @@ def plan_mesh(
         ranks: the number of ranks, or several numbers.
         bandwidth: bytes per second from one rank to another.
         latency: seconds that a message takes besides.
+        network: both, in place of ``bandwidth`` and ``latency``, as :func:`measure_network` returns them.
         memory: bytes of each rank; no bound if it is None.
         machine: the speed of a rank; by default that of this machine.
         measured: what passes of a microbatch take on one rank, which then only are shared out as the roofline says.
@@ -77,7 +79,7 @@ def plan_mesh(
     """
     counts = [ranks] if isinstance(ranks, int) else list(ranks)
     _check(counts, microbatches, schedules, optimizer, memory)
-    network = Network(bandwidth, latency)
+    network = _network(bandwidth, latency, network)
     args, named = positional(example_inputs), dict(kwargs or {})
     program, captured = _captured(model, args, named, captured_with, dynamic_shapes)
     tensors = program.arguments.tensors(args, named)
@@ -103,7 +105,7 @@ def plan_mesh(
     )
     if measured is not None:
         planner.slower = slower_than(measured, planner.costs, speed)
-        planner.overhead = measured.action
+        planner.overhead, planner.split = measured.action, measured.split
     found: list[MeshCosts] = []
     refused: dict[Mesh, Refusal] = {}
     for count in counts:
@@ -122,6 +124,14 @@ def plan_mesh(
 
 #: The speed of this machine.
 machine_of_this = machine
+
+
+def _network(bandwidth: float | None, latency: float, network: Network | None) -> Network:
+    if network is not None and bandwidth is None:
+        return network
+    if network is None and bandwidth is not None:
+        return Network(bandwidth, latency)
+    raise ValueError("expected either bandwidth or network")
 
 
 def _check(

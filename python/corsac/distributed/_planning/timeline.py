@@ -79,6 +79,7 @@ def simulate(
     network: Network,
     copies: int = 1,
     overhead: float = 0.0,
+    split: float = 1.0,
 ) -> Timeline:
     """Run the actions of all ranks of a pipeline. A rank computes one thing at a time; messages are under way meanwhile,
     one after the other from one rank to another, and so is the sum of the gradients of a stage, in buckets that are
@@ -90,11 +91,12 @@ def simulate(
         network: the connections.
         copies: the number of pipelines that sum their gradients.
         overhead: seconds that a rank needs for each action before it computes.
+        split: factor by which backward passes are slower that compute gradients of weights apart.
 
     Raises:
         ValueError: the ranks wait for each other for ever.
     """
-    return _Step(orders, stages, network, copies, overhead).run()
+    return _Step(orders, stages, network, copies, overhead, split).run()
 
 
 class _Step:
@@ -105,9 +107,10 @@ class _Step:
         network: Network,
         copies: int,
         overhead: float,
+        split: float,
     ) -> None:
         self.orders, self.stages, self.network, self.copies = orders, stages, network, copies
-        self.overhead = overhead
+        self.overhead, self.split = overhead, split
         self.rank_of = {own.stage: rank for rank, order in enumerate(orders) for own in order}
         count = len(orders)
         self.found = Timeline(busy=[0.0] * count, held=[0.0] * count, exposed=[0.0] * count)
@@ -176,8 +179,8 @@ class _Step:
         seconds = {
             "F": costs.forward,
             "B": costs.backward,
-            "I": costs.backward - costs.weights,
-            "W": costs.weights,
+            "I": (costs.backward - costs.weights) * self.split,
+            "W": costs.weights * self.split,
         }[kind]
         end = self.clock[rank] = start + seconds
         self.found.boxes.append(Box(rank, kind, stage, microbatch, start, end))
