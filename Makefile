@@ -45,13 +45,15 @@ demo: $(EXTENSION) programs ## set everything up, optimize ResNet-50, run it fro
 WORKERS := -n auto --maxprocesses 8 --dist worksteal
 
 # The same random graphs in every run: a change is judged by what it changes.
-PROPTEST := PROPTEST_RNG_SEED=2607
+SAME_GRAPHS := PROPTEST_RNG_SEED=2607
+PROPTEST := $(SAME_GRAPHS)
 
 .PHONY: test
 test: test-rust test-python ## build and run all tests: Rust, then Python
 
 .PHONY: test-all
 test-all: PROPTEST := PROPTEST_CASES=5000 PROPTEST_MAX_GLOBAL_REJECTS=10000000
+test-arm: PROPTEST := $(SAME_GRAPHS)
 test-all: test-rust check-targets test-arm wasm $(EXTENSION) programs ## the same with the slow tests, other targets, and more random graphs each time
 	$(call say,'running all Python tests with the slow ones')
 	@$(PY) -m pytest -q $(WORKERS) -m 'slow or not slow'
@@ -135,7 +137,7 @@ bench-rust: require ## the graph alone, in Rust, from 10k to 1M nodes
 	@cargo bench --quiet -p corsac-ir --bench scaling
 
 .PHONY: fuzz
-fuzz: require ## parser, edit sequences, model files, code objects and the C interface on random input, for FUZZ_SECONDS (60) each
+fuzz: require ## graphs, edits, model files, language models, tokenizers, code objects and the C interface on random input, for FUZZ_SECONDS (60) each
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 # -- what the above stand on ------------------------------------------------------------------
@@ -180,7 +182,8 @@ install-capi: capi ## install them with header, pkg-config and CMake files in PR
 # -- packages -----------------------------------------------------------------------------------
 
 # The crates for others: tests and the binding are not.
-CRATES := $(filter-out corsac-python corsac-testkit,$(notdir $(wildcard crates/*)))
+PRIVATE := corsac-python corsac-testkit
+CRATES := $(filter-out $(PRIVATE),$(notdir $(wildcard crates/*)))
 SMOKE := target/smoke-venv
 
 .PHONY: wheel smoke sdist crates
@@ -203,7 +206,7 @@ sdist: require $(VENV)/bin/python
 	@rm -rf target/sdist && mkdir target/sdist && tar xzf target/wheels/corsac-*.tar.gz -C target/sdist --strip-components 1
 	@cargo metadata --locked --format-version 1 --manifest-path target/sdist/Cargo.toml >target/sdist/metadata.json
 crates: require ## the packages that crates.io would get, each built from its package
-	@cargo package --quiet --workspace --locked $(addprefix --exclude ,corsac-python corsac-testkit)
+	@cargo package --quiet --workspace --locked $(addprefix --exclude ,$(PRIVATE))
 
 # -- the documentation site ---------------------------------------------------------------------
 
@@ -239,17 +242,15 @@ WASM := wasm32-unknown-unknown
 OTHER_SYSTEMS := $(ARM) x86_64-pc-windows-gnu aarch64-apple-darwin
 
 # Nothing is linked, so that no C compiler of the other system is needed: `true` stands for it.
+clippy_for = targets=$$(scripts/targets.sh $(1)); \
+    if [ -n "$$targets" ]; then \
+        printf 'corsac: cargo clippy for %s\n' $$targets; \
+        TARGET_CC=true TARGET_AR=true cargo clippy --quiet $(2) $$(printf ' --target %s' $$targets) -- -D warnings; \
+    fi
 .PHONY: check-targets
 check-targets: require-lint ## clippy of all crates for ARM, Windows, macOS and WebAssembly, as far as their standard libraries can be had
-	@for target in $$(scripts/targets.sh $(OTHER_SYSTEMS)); do \
-	    printf 'corsac: cargo clippy for %s\n' "$$target"; \
-	    name=$${target//-/_}; \
-	    env "CC_$$name=true" "AR_$$name=true" cargo clippy --quiet $(WORKSPACE) --target "$$target" -- -D warnings; \
-	done
-	@for target in $$(scripts/targets.sh $(WASM)); do \
-	    printf 'corsac: cargo clippy for %s\n' "$$target"; \
-	    cargo clippy --quiet -p corsac-capi --target "$$target" -- -D warnings; \
-	done
+	@$(call clippy_for,$(OTHER_SYSTEMS),$(WORKSPACE))
+	@$(call clippy_for,$(WASM),-p corsac-capi)
 
 # One test is left out that multiplies large matrices one number at a time: a quarter of an hour in an emulator.
 .PHONY: test-arm

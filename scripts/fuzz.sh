@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:?usage: scripts/fuzz.sh SECONDS}
-targets=(parser edits model code capi)
+targets=(parser edits model text tokenizer code capi)
 if cargo +nightly fuzz --version >/dev/null 2>&1; then
     for target in "${targets[@]}"; do
         printf 'corsac: fuzzing %s under libFuzzer for %s s\n' "$target" "$seconds"

@@ -91,7 +91,7 @@ enum corsac_status
   CORSAC_STATUS_INTERNAL = 7,
   /**
    * An argument that no model would take: a null pointer, an unknown dtype, strides that leave
-   * the memory, memory of another device.
+   * the memory, memory of another device, a setting of generation out of its range.
    */
   CORSAC_STATUS_ARGUMENT = 8,
 };
@@ -100,6 +100,43 @@ enum corsac_status
 typedef enum corsac_status corsac_status;
 #else
 typedef int32_t corsac_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Why a text ended.
+ */
+enum corsac_text_end
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * It goes on.
+   */
+  CORSAC_TEXT_END_NONE = 0,
+  /**
+   * With a token that ends texts.
+   */
+  CORSAC_TEXT_END_STOP = 1,
+  /**
+   * It has as many new tokens as were asked for.
+   */
+  CORSAC_TEXT_END_LENGTH = 2,
+  /**
+   * The model takes no longer texts.
+   */
+  CORSAC_TEXT_END_FULL = 3,
+  /**
+   * The model gave logits that are not finite numbers; the token is the last one before.
+   */
+  CORSAC_TEXT_END_INVALID = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum corsac_text_end corsac_text_end;
+#else
+typedef int32_t corsac_text_end;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -184,6 +221,11 @@ typedef struct corsac_session corsac_session;
  * A tensor: a result of a run, or one that was imported by DLPack.
  */
 typedef struct corsac_tensor corsac_tensor;
+
+/**
+ * A language model ready to continue texts. It does not change: any number of threads may use it at once.
+ */
+typedef struct corsac_text_model corsac_text_model;
 
 /**
  * Options of loading a model. Set `size` to `sizeof(corsac_options)`; all else may be 0, which
@@ -289,6 +331,87 @@ typedef struct corsac_size {
    */
   size_t value;
 } corsac_size;
+
+/**
+ * A text to continue.
+ */
+typedef struct corsac_prompt {
+  /**
+   * The tokens: at least one.
+   */
+  const uint32_t *tokens;
+  /**
+   * Number of tokens.
+   */
+  size_t token_count;
+} corsac_prompt;
+
+/**
+ * How texts are continued. Set `size` to `sizeof(corsac_generate_options)`; all else may be 0, which stands for the
+ * default. Settings are applied in the order repetition_penalty, temperature, top_k, top_p.
+ */
+typedef struct corsac_generate_options {
+  /**
+   * `sizeof(corsac_generate_options)`: later versions may add members to the end.
+   */
+  size_t size;
+  /**
+   * Most tokens that are added to a text. By default 256.
+   */
+  size_t max_new_tokens;
+  /**
+   * Divides the logits. By default 0: the most probable token is taken.
+   */
+  double temperature;
+  /**
+   * Most tokens to choose from. By default all of them.
+   */
+  size_t top_k;
+  /**
+   * Only the fewest tokens whose probabilities add up to this may be chosen. By default 1: all of them.
+   */
+  double top_p;
+  /**
+   * Above 1, tokens of the text are less probable. By default 1.
+   */
+  double repetition_penalty;
+  /**
+   * Equal seeds give equal texts: text `n` has the seed `seed + n`.
+   */
+  uint64_t seed;
+  /**
+   * Tokens that end a text. By default, which is null, those of the model.
+   */
+  const uint32_t *stop;
+  /**
+   * Number of tokens that end a text: 0 for none, if `stop` is not null.
+   */
+  size_t stop_count;
+} corsac_generate_options;
+
+/**
+ * A new token of a text.
+ */
+typedef struct corsac_new_token {
+  /**
+   * The number of the text among the prompts.
+   */
+  size_t text;
+  /**
+   * The token.
+   */
+  uint32_t token;
+  /**
+   * Whether, and why, it is the last one of the text.
+   */
+  corsac_text_end end;
+} corsac_new_token;
+
+/**
+ * Takes a token of a text, which lives until it returns. Returns 0 to go on, and any other number to end this text.
+ */
+typedef int32_t (*corsac_on_token)(const struct corsac_new_token *token,
+                                   void *context);
 
 #ifdef __cplusplus
 extern "C" {
@@ -514,6 +637,18 @@ corsac_status corsac_session_run(const struct corsac_session *session,
                                  struct corsac_error **error);
 
 /**
+ * Runs a program of a model as corsac_session_run, into memory of the caller: `outputs` are as in
+ * corsac_model_run_into, for the outputs of that program.
+ */
+corsac_status corsac_session_run_into(const struct corsac_session *session,
+                                      const char *program,
+                                      const struct corsac_view *inputs,
+                                      size_t input_count,
+                                      const struct corsac_view *outputs,
+                                      size_t output_count,
+                                      struct corsac_error **error);
+
+/**
  * Copies the state called `name` to a new tensor. On success `*tensor` is the caller's to free with
  * corsac_tensor_free; on failure it is null.
  */
@@ -552,6 +687,69 @@ corsac_status corsac_session_resize(const struct corsac_session *session,
 corsac_status corsac_session_fork(const struct corsac_session *session,
                                   struct corsac_session **fork,
                                   struct corsac_error **error);
+
+/**
+ * Loads the language model in the file at `path`, which `corsac save --generate` has written; otherwise as
+ * corsac_model_load. On success `*model` is the caller's to free with corsac_text_model_free; on failure it is null.
+ */
+corsac_status corsac_text_model_load(const char *path,
+                                     const struct corsac_options *options,
+                                     struct corsac_text_model **model,
+                                     struct corsac_error **error);
+
+/**
+ * Loads a language model of `size_bytes` bytes from memory, which may be freed after the call; otherwise as
+ * corsac_text_model_load.
+ */
+corsac_status corsac_text_model_load_memory(const void *bytes,
+                                            size_t size_bytes,
+                                            const struct corsac_options *options,
+                                            struct corsac_text_model **model,
+                                            struct corsac_error **error);
+
+/**
+ * Frees a language model. Null is ignored.
+ */
+void corsac_text_model_free(struct corsac_text_model *model);
+
+/**
+ * Number of tokens that there are: all tokens are below it. 0 for null.
+ */
+size_t corsac_text_model_vocabulary(const struct corsac_text_model *model);
+
+/**
+ * Most tokens of a prompt, and of a text but for its last one; 0 for null.
+ */
+size_t corsac_text_model_longest_text(const struct corsac_text_model *model);
+
+/**
+ * Most texts that are continued at once, while others wait; 0 for null.
+ */
+size_t corsac_text_model_most_texts(const struct corsac_text_model *model);
+
+/**
+ * The tokens that end a text, and in `*count` their number. They live as long as the model. Null, and 0, for a null
+ * model; null if `count` is null.
+ */
+const uint32_t *corsac_text_model_stop(const struct corsac_text_model *model,
+                                       size_t *count);
+
+/**
+ * Continues texts, and calls `on_token` with `context` for each new token, in the thread of the call.
+ *
+ * Texts are continued together, in steps of a token for each: as many as the model takes at once, while others wait.
+ * The tokens of each are those that it would have alone. `options` may be null for defaults. All prompts and options
+ * are checked before the first token. After an error, tokens that `on_token` has got are right.
+ *
+ * Any number of threads may continue texts with a model at once, and `on_token` may call any function.
+ */
+corsac_status corsac_text_model_generate(const struct corsac_text_model *model,
+                                         const struct corsac_prompt *prompts,
+                                         size_t prompt_count,
+                                         const struct corsac_generate_options *options,
+                                         corsac_on_token on_token,
+                                         void *context,
+                                         struct corsac_error **error);
 
 /**
  * The elements of a tensor, with strides: they and the view live as long as the tensor. Null for

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use corsac_engine::{ModelError, ModelErrorKind, RunError, TensorSpec};
+use corsac_generate::GenerateError;
 
 /// The outcome of a call: success, or the kind of the error. Numbers do not change between
 /// versions; later versions may add some.
@@ -27,7 +28,7 @@ pub enum Status {
     /// A bug of the library. The handles of the call can still be used and freed.
     Internal = 7,
     /// An argument that no model would take: a null pointer, an unknown dtype, strides that leave
-    /// the memory, memory of another device.
+    /// the memory, memory of another device, a setting of generation out of its range.
     Argument = 8,
 }
 
@@ -55,6 +56,8 @@ pub extern "C" fn corsac_status_name(status: i32) -> *const c_char {
 pub(crate) enum Error {
     #[error(transparent)]
     Model(#[from] ModelError),
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// An output of a run does not match the model.
     #[error("the output is {expected}, not {}{:?}", got.dtype.name(), got.shape)]
     Output {
@@ -126,7 +129,7 @@ impl Error {
     /// The number for C.
     pub(crate) fn status(&self) -> Status {
         match self {
-            Self::Model(error) => match error.kind() {
+            Self::Model(error) | Self::Generate(GenerateError::Run(error)) => match error.kind() {
                 ModelErrorKind::Io => Status::Io,
                 ModelErrorKind::Damaged => Status::Damaged,
                 ModelErrorKind::Version => Status::Version,
@@ -136,6 +139,9 @@ impl Error {
                 // A kind that this crate does not know is a bug of it.
                 _ => Status::Internal,
             },
+            Self::Generate(GenerateError::Model(_)) => Status::Unsupported,
+            Self::Generate(GenerateError::Setting { .. }) => Status::Argument,
+            Self::Generate(_) => Status::Call,
             Self::Output { .. } | Self::Name { .. } => Status::Call,
             Self::ZeroInName { .. } => Status::Unsupported,
             Self::Null { .. }

@@ -3,7 +3,8 @@
 //! A model is loaded from a file or from memory, its inputs, outputs and weights are inspected, and
 //! it is run on tensors of the caller: memory with sizes and strides, or tensors of DLPack. The
 //! functions are those of [`corsac_engine::Model`]; this crate checks what C cannot, converts
-//! elements, and owns what is handed out. `docs/c.md` shows how it is used.
+//! elements, and owns what is handed out. Language models continue texts by
+//! [`corsac_generate::TextModel`]. `docs/c.md` shows how it is used.
 //!
 //! Each function returns a [`Status`] whose numbers stay, and on request an error with a text. No
 //! panic crosses the border. Handles do not change after they are made, except sessions, whose
@@ -36,7 +37,9 @@ mod border;
 mod dlpack;
 mod dtype;
 mod error;
+mod file;
 pub mod fuzz;
+mod generate;
 mod layout;
 mod memory;
 mod model;
@@ -47,6 +50,7 @@ mod session;
 mod spec;
 mod strided;
 mod tensor;
+mod text_model;
 mod version;
 mod view;
 #[cfg(target_family = "wasm")]
@@ -60,6 +64,9 @@ pub use dlpack::{
 };
 pub use dtype::{Dtype, corsac_dtype_name, corsac_dtype_size_bytes};
 pub use error::{Status, corsac_status_name};
+pub use generate::{
+    GenerateOptions, NewToken, OnToken, Prompt, TextEnd, corsac_text_model_generate,
+};
 pub use model::{
     ModelHandle, corsac_model_find_input, corsac_model_find_output, corsac_model_free,
     corsac_model_input, corsac_model_input_count, corsac_model_load, corsac_model_load_memory,
@@ -71,11 +78,16 @@ pub use options::Options;
 pub use run::{corsac_model_run, corsac_model_run_into};
 pub use session::{
     NamedSize, SessionHandle, corsac_session_fork, corsac_session_free, corsac_session_new,
-    corsac_session_reset, corsac_session_resize, corsac_session_run, corsac_session_set_state,
-    corsac_session_state,
+    corsac_session_reset, corsac_session_resize, corsac_session_run, corsac_session_run_into,
+    corsac_session_set_state, corsac_session_state,
 };
 pub use spec::Spec;
 pub use tensor::{TensorHandle, corsac_tensor_free, corsac_tensor_view};
+pub use text_model::{
+    TextModelHandle, corsac_text_model_free, corsac_text_model_load, corsac_text_model_load_memory,
+    corsac_text_model_longest_text, corsac_text_model_most_texts, corsac_text_model_stop,
+    corsac_text_model_vocabulary,
+};
 pub use version::{VERSION_MAJOR, VERSION_MINOR, VERSION_PATCH, corsac_version};
 pub use view::{VIEW_READ_ONLY, View};
 #[cfg(target_family = "wasm")]

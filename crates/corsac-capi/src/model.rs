@@ -1,17 +1,16 @@
 //! Models that C holds by a handle.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::path::PathBuf;
+use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 
 use corsac_engine::{Model, ModelFile};
 
 use crate::border::{ErrorHandle, call};
 use crate::error::{Error, Status};
+use crate::file::{copied, opened};
 use crate::options::Options;
-use crate::pointer::{Place, free, given, items, text};
+use crate::pointer::{Place, free, given, text};
 use crate::spec::{Spec, Specs, c_name};
-use crate::strided::reserved;
 
 /// A model ready to run. It does not change: any number of threads may use it at once.
 pub struct ModelHandle {
@@ -27,8 +26,8 @@ impl ModelHandle {
     fn new(file: ModelFile, options: &Options) -> Result<Self, Error> {
         let weights = Specs::of_tensors(file.weights())?;
         let mut model = Model::from_file(file)?;
-        if options.threads > 0 {
-            model = model.with_threads(options.threads);
+        if let Some(threads) = options.threads() {
+            model = model.with_threads(threads);
         }
         let programs = model.programs().iter();
         let programs = programs.map(|own| c_name(own.name()));
@@ -64,11 +63,10 @@ pub unsafe extern "C" fn corsac_model_load(
 ) -> Status {
     let load = || {
         // SAFETY: by the contract of this function.
-        let (place, path, options) = unsafe {
+        let (place, (file, options)) = unsafe {
             let place = Place::of_handle(model, "model")?;
-            (place, text(path, "path")?, Options::read(options)?)
+            (place, opened(path, options)?)
         };
-        let file = ModelFile::open_within(path_of(path), &options.limits())?;
         place.give(ModelHandle::new(file, &options)?);
         Ok(())
     };
@@ -91,32 +89,15 @@ pub unsafe extern "C" fn corsac_model_load_memory(
 ) -> Status {
     let load = || {
         // SAFETY: by the contract of this function.
-        let (place, bytes, options) = unsafe {
+        let (place, (file, options)) = unsafe {
             let place = Place::of_handle(model, "model")?;
-            let bytes = items(bytes.cast::<u8>(), size_bytes, "bytes")?;
-            (place, bytes, Options::read(options)?)
+            (place, copied(bytes, size_bytes, options)?)
         };
-        let mut own = reserved(bytes.len())?;
-        own.extend_from_slice(bytes);
-        let file = ModelFile::from_bytes(own, &options.limits())?;
         place.give(ModelHandle::new(file, &options)?);
         Ok(())
     };
     // SAFETY: by the contract of this function.
     unsafe { call(error, load) }
-}
-
-/// The path of a file: any bytes on Unix, UTF-8 elsewhere.
-fn path_of(path: &CStr) -> PathBuf {
-    #[cfg(unix)]
-    {
-        use std::os::unix::ffi::OsStrExt;
-        std::ffi::OsStr::from_bytes(path.to_bytes()).into()
-    }
-    #[cfg(not(unix))]
-    {
-        path.to_string_lossy().into_owned().into()
-    }
 }
 
 /// Frees a model. Its specs go with it; its results stay. Null is ignored.

@@ -27,38 +27,54 @@ pub struct Options {
 /// More bytes than options of any version have.
 const MOST_BYTES: usize = 4096;
 
+/// Options that begin with their size in bytes; the defaults if `pointer` is null.
+///
+/// # Safety
+/// `T` is a structure of C that begins with its size, and whose members take any bytes. `pointer` is null, or points to
+/// as many bytes as the structure there says.
+pub(crate) unsafe fn sized<T: Copy + Default>(pointer: *const T) -> Result<T, Error> {
+    let own = size_of::<T>();
+    let wrong = |reason: String| Err(Error::Options { reason });
+    if pointer.is_null() {
+        return Ok(T::default());
+    }
+    // SAFETY: all versions begin with their size.
+    let size = unsafe { pointer.cast::<usize>().read() };
+    if !(size_of::<usize>()..=MOST_BYTES).contains(&size) {
+        return wrong(format!("size is {size}, and {own} is needed"));
+    }
+    // SAFETY: there are as many bytes as the structure says.
+    let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) };
+    if bytes.iter().skip(own).any(|&byte| byte != 0) {
+        return wrong(format!("{size} bytes, of which this version knows {own}"));
+    }
+    let mut options = T::default();
+    // SAFETY: both have these bytes, and members take any.
+    unsafe {
+        let to = (&raw mut options).cast::<u8>();
+        to.copy_from_nonoverlapping(bytes.as_ptr(), size.min(own));
+    }
+    Ok(options)
+}
+
 impl Options {
     /// The options at `pointer`; the defaults if it is null.
     ///
     /// # Safety
     /// `pointer` is null, or points to options of as many bytes as they say.
     pub(crate) unsafe fn read(pointer: *const Self) -> Result<Self, Error> {
-        let own = size_of::<Self>();
-        let wrong = |reason: String| Err(Error::Options { reason });
-        if pointer.is_null() {
-            return Ok(Self::default());
-        }
-        // SAFETY: all versions begin with their size.
-        let size = unsafe { pointer.cast::<usize>().read() };
-        if !(size_of::<usize>()..=MOST_BYTES).contains(&size) {
-            return wrong(format!("size is {size}, and {own} is needed"));
-        }
-        // SAFETY: there are as many bytes as the structure says.
-        let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) };
-        if bytes.iter().skip(own).any(|&byte| byte != 0) {
-            return wrong(format!("{size} bytes, of which this version knows {own}"));
-        }
-        let mut options = Self::default();
-        // SAFETY: both have these bytes, and all members are numbers.
-        unsafe {
-            let to = (&raw mut options).cast::<u8>();
-            to.copy_from_nonoverlapping(bytes.as_ptr(), size.min(own));
-        }
+        // SAFETY: by the contract of this function; all members are numbers.
+        let options: Self = unsafe { sized(pointer) }?;
         if options.threads > MOST_THREADS {
-            let threads = options.threads;
-            return wrong(format!("{threads} threads, and {MOST_THREADS} are most"));
+            let reason = format!("{} threads, and {MOST_THREADS} are most", options.threads);
+            return Err(Error::Options { reason });
         }
         Ok(options)
+    }
+
+    /// The number of threads, if it is not the default one.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        (self.threads > 0).then_some(self.threads)
     }
 
     /// The limits that they set.

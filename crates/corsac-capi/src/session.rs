@@ -3,13 +3,14 @@
 use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use corsac_engine::{DType, Data, DataMut, Session, Tensor};
+use corsac_engine::{DType, Data, DataMut, ModelError, Session, Specialisation, Tensor};
 
 use crate::border::{ErrorHandle, call};
 use crate::error::{Error, Status};
 use crate::model::ModelHandle;
 use crate::pointer::{Place, free, given, items, text};
-use crate::run::{checked, places, run_new, types};
+use crate::run::{checked, places, run_into, run_new, types};
+use crate::strided::Strided;
 use crate::tensor::TensorHandle;
 use crate::view::View;
 
@@ -113,35 +114,78 @@ pub unsafe extern "C" fn corsac_session_run(
     output_count: usize,
     error: *mut *mut ErrorHandle,
 ) -> Status {
-    let run = || {
-        // SAFETY: by the contract of this function.
-        let (handle, program) = unsafe {
-            let program = match program.is_null() {
-                true => None,
-                false => Some(utf8(text(program, "program")?, "the name of a program")?),
-            };
-            (given(session, "session")?, program)
-        };
-        let mut session = handle.lock();
-        let own = session.model().program(program)?;
-        // SAFETY: by the contract of this function.
-        let (inputs, places) = unsafe {
-            let inputs = checked(own, inputs, input_count, output_count)?;
-            (inputs, places(outputs, output_count)?)
-        };
-        let types = types(&inputs);
-        let sizes = session.specialise_for_types(program, &types)?;
-        let run = |data: &[Data<'_>], outputs: &mut [DataMut<'_>]| {
-            let inputs = types.iter().zip(data);
-            let inputs: Vec<(DType, &[usize], Data<'_>)> = inputs
-                .map(|(&(dtype, shape), &data)| (dtype, shape, data))
-                .collect();
-            session.run_into(program, &inputs, outputs)
-        };
-        run_new(&sizes, &inputs, &places, run)
-    };
+    let counts = (input_count, output_count);
     // SAFETY: by the contract of this function.
-    unsafe { call(error, run) }
+    unsafe {
+        let write = |sizes: &Specialisation, inputs: &[Strided<'_>], run: Run<'_>| {
+            run_new(sizes, inputs, &places(outputs, output_count)?, run)
+        };
+        call(error, || run(session, program, inputs, counts, write))
+    }
+}
+
+/// Runs a program of a model as corsac_session_run, into memory of the caller: `outputs` are as in
+/// corsac_model_run_into, for the outputs of that program.
+///
+/// # Safety
+/// Pointers are null or point to what is described here. During the call nobody writes to the memory
+/// of inputs, and nobody uses that of outputs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corsac_session_run_into(
+    session: *const SessionHandle,
+    program: *const c_char,
+    inputs: *const View,
+    input_count: usize,
+    outputs: *const View,
+    output_count: usize,
+    error: *mut *mut ErrorHandle,
+) -> Status {
+    let counts = (input_count, output_count);
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let write = |sizes: &Specialisation, inputs: &[Strided<'_>], run: Run<'_>| {
+            let outputs = View::all(items(outputs, output_count, "outputs")?, "output")?;
+            run_into(sizes, inputs, &outputs, run)
+        };
+        call(error, || run(session, program, inputs, counts, write))
+    }
+}
+
+/// Computes results from inputs.
+type Run<'a> = &'a mut dyn FnMut(&[Data<'_>], &mut [DataMut<'_>]) -> Result<(), ModelError>;
+
+/// Runs a program, with as many inputs and outputs, whose results `write` puts in their places.
+///
+/// # Safety
+/// Those of [`corsac_session_run`].
+unsafe fn run(
+    session: *const SessionHandle,
+    program: *const c_char,
+    inputs: *const View,
+    (input_count, output_count): (usize, usize),
+    write: impl FnOnce(&Specialisation, &[Strided<'_>], Run<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // SAFETY: by the contract of this function.
+    let (handle, program) = unsafe {
+        let program = match program.is_null() {
+            true => None,
+            false => Some(utf8(text(program, "program")?, "the name of a program")?),
+        };
+        (given(session, "session")?, program)
+    };
+    let mut session = handle.lock();
+    let own = session.model().program(program)?;
+    // SAFETY: by the contract of this function.
+    let inputs = unsafe { checked(own, inputs, input_count, output_count) }?;
+    let types = types(&inputs);
+    let sizes = session.specialise_for_types(program, &types)?;
+    write(&sizes, &inputs, &mut |data, outputs| {
+        let inputs = types.iter().zip(data);
+        let inputs: Vec<(DType, &[usize], Data<'_>)> = inputs
+            .map(|(&(dtype, shape), &data)| (dtype, shape, data))
+            .collect();
+        session.run_into(program, &inputs, outputs)
+    })
 }
 
 /// Copies the state called `name` to a new tensor. On success `*tensor` is the caller's to free with

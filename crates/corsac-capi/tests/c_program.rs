@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
+use corsac::fuzz::{Target, TextTarget};
+use corsac_testkit::fuzz::{small_text_model, stateful_model};
 use kit::{double, has, library, root, rows, run, types, write_models};
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
@@ -132,24 +134,33 @@ fn the_program_of_the_documentation_is_c() {
     run(gcc().arg("-c").arg(&path).arg("-o").arg("/dev/null"));
 }
 
-#[test]
-fn random_calls_keep_their_promises() {
+/// Makes calls of random bytes, of which some are right.
+fn make_random_calls(calls: impl Fn(&[u8]) -> usize) {
+    let (mut right, cases) = (0, 300);
     let mut bytes = vec![0; 300];
     let mut state = 1_u64;
-    for model in [rows(), types()] {
-        let target = corsac::fuzz::Target::load(&model).unwrap();
-        let (mut right, cases) = (0, 1000);
-        for _ in 0..cases {
-            for byte in &mut bytes {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                *byte = (state >> 56) as u8;
-            }
-            right += target.calls(&bytes);
+    for _ in 0..cases {
+        for byte in &mut bytes {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            *byte = (state >> 56) as u8;
         }
-        assert!(right > cases / 10, "{right}");
+        right += calls(&bytes);
     }
+    assert!(right > cases / 10, "{right}");
+}
+
+#[test]
+fn random_calls_keep_their_promises() {
+    for model in [rows(), types()] {
+        let target = Target::load(&model).unwrap();
+        make_random_calls(|bytes| target.calls(bytes));
+    }
+    let stateful = Target::load(&stateful_model()).unwrap();
+    make_random_calls(|bytes| stateful.session_calls(&[c"batch", c"capacity"], bytes));
+    let text = TextTarget::load(&small_text_model()).unwrap();
+    make_random_calls(|bytes| text.calls(bytes));
 }
 
 #[test]

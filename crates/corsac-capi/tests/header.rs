@@ -8,8 +8,19 @@
 use std::path::Path;
 
 /// The modules with what C sees, in the order of the header.
-const MODULES: [&str; 11] = [
-    "version", "error", "border", "dtype", "options", "spec", "view", "model", "run", "session",
+const MODULES: [&str; 13] = [
+    "version",
+    "error",
+    "border",
+    "dtype",
+    "options",
+    "spec",
+    "view",
+    "model",
+    "run",
+    "session",
+    "text_model",
+    "generate",
     "tensor",
 ];
 

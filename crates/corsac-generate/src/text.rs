@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use corsac_engine::without_panic;
 use tokenizers::tokenizer::DecodeStream;
 use tokenizers::{
     DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
@@ -25,8 +26,22 @@ impl Tokenizer {
     /// If it cannot be read.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, GenerateError> {
         let path = path.as_ref();
-        let read = tokenizers::Tokenizer::from_file(path);
-        let mut own = read.map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+        let named = |error: &dyn fmt::Display| wrong(format!("{}: {error}", path.display()));
+        let bytes = std::fs::read(path).map_err(|error| named(&error))?;
+        Self::from_bytes(&bytes).map_err(|error| match error {
+            GenerateError::Tokenizer(error) => named(&error),
+            error => error,
+        })
+    }
+
+    /// Reads the bytes of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, GenerateError> {
+        // Some files that are none make it panic.
+        let read = || tokenizers::Tokenizer::from_bytes(bytes).map_err(wrong);
+        let mut own = without_panic(read)?;
         // A prompt is neither cut nor filled up.
         own.with_truncation(None).map_err(wrong)?;
         own.with_padding(None);
@@ -38,7 +53,7 @@ impl Tokenizer {
     /// # Errors
     /// If the text has none.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, GenerateError> {
-        let encoding = self.0.encode(text, true).map_err(wrong)?;
+        let encoding = without_panic(|| self.0.encode(text, true).map_err(wrong))?;
         Ok(encoding.get_ids().to_vec())
     }
 

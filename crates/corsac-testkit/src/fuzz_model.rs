@@ -11,6 +11,8 @@ use corsac_engine::{
 };
 use corsac_ir::Graph;
 
+use crate::fuzz_text::small_text_model;
+
 /// Loads `bytes` as a model file, within small limits, and runs the model, with symbols for the least sizes
 /// and for larger ones: results have the shapes that the file declares, or an error is returned.
 ///
@@ -101,15 +103,25 @@ fn run(model: &Arc<Model>, program: &ModelProgram, values: &[usize], inputs: &[T
     }
 }
 
-/// Makes calls of the C interface that `bytes` choose, of a model with several types.
+/// Makes calls of the C interface that `bytes` choose: of a model with several types, of sessions, and of a language
+/// model.
 ///
 /// # Panics
 /// If a call breaks its promises.
 pub fn c_interface(bytes: &[u8]) {
+    use corsac::fuzz::{Target, TextTarget};
     thread_local! {
-        static TARGET: Option<corsac::fuzz::Target> = corsac::fuzz::Target::load(&typed_model());
+        static TYPED: Option<Target> = Target::load(&typed_model());
+        static STATEFUL: Option<Target> = Target::load(&stateful_model());
+        static TEXT: Option<TextTarget> = TextTarget::load(&small_text_model());
     }
-    TARGET.with(|target| target.as_ref().expect("a model").calls(bytes));
+    let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    let names = [c"batch", c"capacity"];
+    match first % 3 {
+        0 => TYPED.with(|own| own.as_ref().expect("a model").calls(rest)),
+        1 => STATEFUL.with(|own| own.as_ref().expect("a model").session_calls(&names, rest)),
+        _ => TEXT.with(|own| own.as_ref().expect("a model").calls(rest)),
+    };
 }
 
 /// A small model file, for fuzzers to change.

@@ -22,10 +22,14 @@ pub mod filetest;
 pub mod fuzz;
 #[cfg(feature = "engine")]
 mod fuzz_model;
+#[cfg(feature = "engine")]
+mod fuzz_text;
 pub mod imports;
 pub mod model_header;
 pub mod recipe;
 pub mod strategy;
+#[cfg(feature = "engine")]
+pub mod text_model;
 
 use corsac_ir::{Arg, Fault, Graph};
 

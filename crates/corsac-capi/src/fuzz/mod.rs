@@ -1,14 +1,17 @@
-//! The fuzz target of the C interface: calls with any sizes, strides, types and pointers to null.
+//! The fuzz target of the C interface: calls with any sizes, strides, types, settings and pointers to null.
 
 mod choices;
 mod imports;
 mod owned;
+mod sessions;
+mod texts;
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
 use choices::Choices;
 use owned::{Owned, owned};
+pub use texts::TextTarget;
 
 use crate::{
     ErrorHandle, ModelHandle, Spec, Status, TensorHandle, View, corsac_error_free,

@@ -34,7 +34,11 @@ impl Owned {
         for at in 0..rank {
             let dim = if turned { at } else { rank - 1 - at };
             // SAFETY: a spec has as many sizes as its rank says.
-            shape[dim] = unsafe { spec.shape.add(dim).read() };
+            shape[dim] = match unsafe { spec.shape.add(dim).read() } {
+                // It differs between calls.
+                -1 => choices.below(5).into(),
+                size => size,
+            };
             strides[dim] = next;
             last += (shape[dim] - 1).max(0) * next;
             next = next * shape[dim].max(1) + i64::from(choices.below(2));

@@ -71,5 +71,6 @@ void test_mistakes(void);
 void test_dlpack(void);
 void test_threads(void);
 void test_sessions(void);
+void test_texts(void);
 
 #endif

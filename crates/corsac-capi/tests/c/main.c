@@ -70,6 +70,7 @@ int main(int count, char **arguments)
     test_dlpack();
     test_threads();
     test_sessions();
+    test_texts();
     puts("all good");
     return 0;
 }

@@ -79,6 +79,9 @@ static void test_faults(corsac_model *model, corsac_session *session)
     FAILS(argument, "session is a null pointer", corsac_session_reset, NULL);
     FAILS(argument, "session is a null pointer", corsac_session_fork, NULL, &other);
     CHECK(result == NULL);
+    FAILS(argument, "outputs is a null pointer", corsac_session_run_into, session, NULL, &x_view, 1, NULL, 1);
+    FAILS(call, "makes 1 results, not 2", corsac_session_run_into, session, NULL, &x_view, 1, &x_view, 2);
+    FAILS(call, "float32[1, 2], not float32[2]", corsac_session_run_into, session, NULL, &x_view, 1, &x_view, 1);
     corsac_tensor *outside = (corsac_tensor *)1;
     FAILS(call, "it runs in a session", corsac_model_run, model, &x_view, 1, &outside, 1);
 }
@@ -119,6 +122,14 @@ void test_sessions(void)
     view.shape = rows_of_two;
     SUCCEEDS(corsac_session_set_state, fork, "stats.sum", &view);
     gives(fork, NULL, 1, (const float[]){11, 22}, 2);
+    /* Into memory of the caller: that of the input. */
+    float own[2] = {1, 2};
+    corsac_view input = x_view, output = view;
+    input.data = output.data = own;
+    SUCCEEDS(corsac_session_run_into, fork, "add", &input, 1, &output, 1);
+    CHECK(own[0] == 12 && own[1] == 24);
+    SUCCEEDS(corsac_session_run_into, fork, "add", &input, 1, &output, 1);
+    CHECK(own[0] == 24 && own[1] == 48);
     corsac_session_free(fork);
     corsac_session_free(session);
     corsac_session_free(NULL);

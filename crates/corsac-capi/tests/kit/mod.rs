@@ -10,6 +10,7 @@ use corsac_engine::{
 };
 use corsac_ir::Graph;
 use corsac_testkit::model_header::edited;
+use corsac_testkit::text_model::text_model;
 
 /// The folder of the crate.
 pub(crate) fn root() -> &'static Path {
@@ -242,6 +243,7 @@ pub(crate) fn write_models(folder: &Path) {
     write("rows.safetensors", &rows());
     write("sized.safetensors", &sized());
     write("sessions.safetensors", &sessions());
+    write("text.safetensors", &text_model(r#"{"stop": [3]}"#, |_| ()));
     write("empty.safetensors", &of_one("x", DOUBLE, &[0, 3]));
     let svd = "%y = call_function[target=torch.linalg.svd](args = (%x,), kwargs = {})";
     write("operator.safetensors", &of_one("x", svd, &[2, 2]));

@@ -1,0 +1,58 @@
+//! Model files that C names or has in memory.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::path::PathBuf;
+
+use corsac_engine::ModelFile;
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::pointer::{items, text};
+use crate::strided::reserved;
+
+/// The model file at `path`, with the options of loading it.
+///
+/// # Safety
+/// Those of [`text`] and [`Options::read`].
+pub(crate) unsafe fn opened(
+    path: *const c_char,
+    options: *const Options,
+) -> Result<(ModelFile, Options), Error> {
+    // SAFETY: by the contract of this function.
+    let (path, options) = unsafe { (text(path, "path")?, Options::read(options)?) };
+    let file = ModelFile::open_within(path_of(path), &options.limits())?;
+    Ok((file, options))
+}
+
+/// The model file of these bytes, which are copied, with the options of loading it.
+///
+/// # Safety
+/// Those of [`items`] and [`Options::read`].
+pub(crate) unsafe fn copied(
+    bytes: *const c_void,
+    size_bytes: usize,
+    options: *const Options,
+) -> Result<(ModelFile, Options), Error> {
+    // SAFETY: by the contract of this function.
+    let (bytes, options) = unsafe {
+        let bytes = items(bytes.cast::<u8>(), size_bytes, "bytes")?;
+        (bytes, Options::read(options)?)
+    };
+    let mut own = reserved(bytes.len())?;
+    own.extend_from_slice(bytes);
+    let file = ModelFile::from_bytes(own, &options.limits())?;
+    Ok((file, options))
+}
+
+/// The path of a file: any bytes on Unix, UTF-8 elsewhere.
+fn path_of(path: &CStr) -> PathBuf {
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        std::ffi::OsStr::from_bytes(path.to_bytes()).into()
+    }
+    #[cfg(not(unix))]
+    {
+        path.to_string_lossy().into_owned().into()
+    }
+}
