@@ -84,7 +84,7 @@ fn bytes(settings: &str, change: impl Fn(&mut Vec<InputSpec>)) -> Vec<u8> {
     };
     let metadata = BTreeMap::from([(SETTINGS.to_owned(), settings.to_owned())]);
     let programs = [program("prompt", &prompt), program("token", &token)];
-    programs_bytes(&programs, &[(spec, &table)], &metadata).unwrap()
+    programs_bytes(&programs, &[], &[(spec, &table)], &metadata).unwrap()
 }
 
 fn open(bytes: Vec<u8>) -> Result<TextModel, GenerateError> {
