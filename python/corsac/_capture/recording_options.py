@@ -25,6 +25,7 @@ class RecordingOptions:
         integers: places of integer arguments that may vary, by their numbers in :attr:`Recorded.integers`.
         casts: whether the casts of autocast become nodes, so that the graph is to run without autocast; otherwise it
             is for the same autocast as the recorded call, in all its parts.
+        calls_graphs: whether control flow of ``torch.ops.higher_order`` becomes nodes.
     """
 
     trains: bool = False
@@ -36,6 +37,7 @@ class RecordingOptions:
     rewritten: Collection[int] | None = None
     integers: Mapping[int, int | str] = field(default_factory=dict)
     casts: bool = False
+    calls_graphs: bool = False
 
 
 __all__ = ["RecordingOptions"]

@@ -627,6 +627,7 @@ def record_at_once(
         trains=trains,
         rewritten=rewritten,
         casts=True,
+        calls_graphs=not (decides or trains),
     )
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):

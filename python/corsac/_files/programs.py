@@ -131,7 +131,7 @@ def save_programs(
         value = initial(name, buffers.tensors[name], symbolic[name])
         if value is not None:
             weights.add(name, value)
-    _core.write_model_file(os.fspath(path), rows, weights.rows(), metadata)
+    _core.write_model_file(os.fspath(path), rows, weights.rows(), metadata, weights.graphs())
 
 
 def _state(given: Sequence[Source], buffers: Buffers, state: bool | Sequence[str]) -> list[str]:
@@ -240,7 +240,9 @@ class _Part:
         text, conditions = module.graph.to_lossless(), [own.name for own in truths]
 
         def draft(symbols: list[tuple[str, int, int | None]]) -> _core.ModelDraft:
-            return _core.ModelDraft(text, inputs, weights.types(), symbols, conditions, state)
+            return _core.ModelDraft(
+                text, inputs, weights.types(), symbols, conditions, state, weights.graphs()
+            )
 
         given = [own.clone() for own in tensors]
         with self.buffers.restored():
