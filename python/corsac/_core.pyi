@@ -538,9 +538,10 @@ class Matches:
 @final
 class ModelDraft:
     """A model without its weights: the graph of `text`, in the lossless form, its inputs, the types of the tensors
-    that it names, the symbols among its sizes, the nodes that have to be true, and the state behind its inputs.
+    that it names, the symbols among its sizes, the nodes that have to be true, the state behind its inputs, and graphs
+    that it calls, by name.
     """
-    def __new__(cls, text: str, inputs: Any, weights: Any, symbols: Any, conditions: Any, state: Any = ...) -> ModelDraft: ...
+    def __new__(cls, text: str, inputs: Any, weights: Any, symbols: Any, conditions: Any, state: Any = ..., graphs: Any = ...) -> ModelDraft: ...
     def check(self, values: Any) -> Any:
         """Floating-point operations of a call with these values of the symbols; None if it needs more memory than
         files may ask for. Raises `ValueError` if the model does not take such sizes.
@@ -560,6 +561,12 @@ class ModelFile:
         ...
     @conditions.setter
     def conditions(self, value: Any) -> None: ...
+    @property
+    def graphs(self) -> Any:
+        """The graphs that it calls: names, and texts in the lossless form."""
+        ...
+    @graphs.setter
+    def graphs(self, value: Any) -> None: ...
     @property
     def has_sessions(self) -> Any:
         """Whether it runs in sessions: it has state, or several programs."""
@@ -2254,9 +2261,9 @@ def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: An
     """Writes a configuration from the parts that `read_config` returns, as lists, and the graph."""
     ...
 
-def write_model_file(path: Any, programs: Any, weights: Any, metadata: Any) -> Any:
+def write_model_file(path: Any, programs: Any, weights: Any, metadata: Any, graphs: Any = ...) -> Any:
     """Writes a model file: programs, each with its name (empty for an only one), its graph in the lossless form, its
     inputs, its state, the symbols among the sizes of both, and the nodes that have to be true; and the tensors that
-    they name, with their bytes; and other texts for the header.
+    they name, with their bytes; other texts for the header; and graphs that control flow calls, by name.
     """
     ...

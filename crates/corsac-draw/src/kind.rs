@@ -187,6 +187,7 @@ impl Kind {
             Family::Creation
             | Family::Prims
             | Family::Random
+            | Family::Control
             | Family::Recurrent
             | Family::Spectral => Self::Other,
         }

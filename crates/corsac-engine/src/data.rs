@@ -1,5 +1,7 @@
 //! Elements of values, by type.
 
+use std::ops::Range;
+
 use corsac_ir::DType;
 use multiversion::multiversion;
 
@@ -98,6 +100,16 @@ impl<'a> Data<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// The elements in a range, if they are there.
+    pub(crate) fn part(self, range: Range<usize>) -> Option<Self> {
+        Some(match self {
+            Self::F32(data) => Self::F32(data.get(range)?),
+            Self::F64(data) => Self::F64(data.get(range)?),
+            Self::I64(data) => Self::I64(data.get(range)?),
+            Self::Bool(data) => Self::Bool(data.get(range)?),
+        })
+    }
 }
 
 /// Types of elements in memory.
@@ -150,6 +162,18 @@ stored!(u8, Bool, |number: Scalar| u8::from(number.float() != 0.0));
 impl Default for DataMut<'_> {
     fn default() -> Self {
         Self::F32(&mut [])
+    }
+}
+
+impl<'a> DataMut<'a> {
+    /// The elements in a range, if they are there.
+    pub(crate) fn part(self, range: Range<usize>) -> Option<DataMut<'a>> {
+        Some(match self {
+            Self::F32(data) => Self::F32(data.get_mut(range)?),
+            Self::F64(data) => Self::F64(data.get_mut(range)?),
+            Self::I64(data) => Self::I64(data.get_mut(range)?),
+            Self::Bool(data) => Self::Bool(data.get_mut(range)?),
+        })
     }
 }
 

@@ -78,6 +78,12 @@ pub enum RunError {
     /// the number of rows; or lengths of padded sequences that are not sorted or out of range.
     #[error("batch sizes that are none of these rows")]
     BatchSizes,
+    /// Loops that run for longer than allowed.
+    #[error("the loops of a call have more than {most} iterations")]
+    Iterations {
+        /// The largest number of iterations of all loops of a call.
+        most: u64,
+    },
     /// A step failed after others had written to inputs.
     #[error("{error}")]
     AfterWrites {

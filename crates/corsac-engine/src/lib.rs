@@ -71,8 +71,9 @@ pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::{HalfBits, WeightCache, Weights, borrow_weights};
 pub use program::{
-    Attention, BatchTiling, Binary, Conv, Element, Epilogue, Half, Layout, Op, Output, Pool,
-    Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View, WeightTransform,
+    Attention, BatchTiling, Binary, Control, Conv, Element, Epilogue, Flow, Half, Layout, Op,
+    Output, Pool, Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
+    WeightTransform,
 };
 pub use threads::{
     MOST_THREADS, chosen_threads, default_threads, let_callers_work, on_threads, parse_threads,

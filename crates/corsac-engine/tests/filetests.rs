@@ -19,12 +19,13 @@ use corsac_engine::{LowerError, Plan, Program, lower, lowered_operators, optimis
 use corsac_ir::{DType, ExternalId, Graph, Op};
 use corsac_ops::OperatorId;
 use corsac_ops::shape::{
-    Dim, ModuleFacts, Propagator, Settings, Storage, Tensor, TensorType, TypeHost, Value,
+    CalledGraph, Dim, ModuleFacts, Propagator, Settings, Storage, Tensor, TensorType, TypeHost,
+    Value,
 };
 use corsac_testkit::filetest::run;
 
-/// The types that an input declares, by name.
-struct Declared(Vec<(String, TensorType)>);
+/// The types that an input declares, by name, and the graphs behind its first one.
+struct Declared(Vec<(String, TensorType)>, Vec<(String, Graph)>);
 
 impl Declared {
     fn in_comments_of(input: &str) -> Self {
@@ -39,7 +40,12 @@ impl Declared {
             let sizes = sizes.map(|size| Dim::Known(size.parse().unwrap()));
             Some((name.to_owned(), TensorType::new(dtype, sizes)))
         });
-        Self(types.collect())
+        // `# graph NAME` is the line before a graph that others call.
+        let graphs = input.split("\n# graph ").skip(1).map(|part| {
+            let (name, text) = part.split_once('\n').unwrap();
+            (name.to_owned(), Graph::parse(text).unwrap())
+        });
+        Self(types.collect(), graphs.collect())
     }
 
     fn number(&self, name: &str) -> usize {
@@ -54,6 +60,9 @@ impl TypeHost for Declared {
     }
 
     fn attribute(&self, path: &str) -> Option<Value> {
+        if self.1.iter().any(|(name, _)| name == path) {
+            return Some(Value::Graph(path.into()));
+        }
         let number = self.number(path);
         Some(Value::Tensor(Tensor {
             storage: Storage::from_index(number),
@@ -63,6 +72,13 @@ impl TypeHost for Declared {
 
     fn constant(&self, _id: ExternalId) -> Option<Value> {
         None
+    }
+
+    fn graph<'s>(&'s self, name: &str, inputs: &[Value], settings: Settings) -> CalledGraph<'s> {
+        let (_, graph) = self.1.iter().find(|(own, _)| own == name)?;
+        let mut types = Propagator::new(self, settings);
+        types.run(graph, inputs).unwrap();
+        Some(Ok((graph, types)))
     }
 
     fn weight_count(&self) -> usize {
@@ -76,7 +92,8 @@ fn lowered(input: &str) -> Program {
 
 /// Lowers a graph, and adds the operators that it calls to `called`.
 fn lower_input(input: &str, called: &mut Vec<OperatorId>) -> Result<Program, LowerError> {
-    let graph = Graph::parse(input).unwrap();
+    let first = input.split("\n# graph ").next().unwrap();
+    let graph = Graph::parse(first).unwrap();
     let declared = Declared::in_comments_of(input);
     let mut types = Propagator::new(&declared, Settings::default());
     let nodes = graph.nodes().map(|id| graph.node(id));

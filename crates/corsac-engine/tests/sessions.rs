@@ -70,7 +70,12 @@ fn bytes(programs: &[Source], weights: &[(TensorSpec, Vec<u8>)]) -> Result<Vec<u
     let weights: Vec<(TensorSpec, &[u8])> = weights
         .map(|(spec, own)| (spec.clone(), own.as_slice()))
         .collect();
-    programs_bytes(&programs.collect::<Vec<_>>(), &weights, &BTreeMap::new())
+    programs_bytes(
+        &programs.collect::<Vec<_>>(),
+        &[],
+        &weights,
+        &BTreeMap::new(),
+    )
 }
 
 fn open(bytes: Vec<u8>) -> Result<Arc<Model>, ModelError> {

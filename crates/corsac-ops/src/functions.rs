@@ -83,10 +83,17 @@ fn of_operator(operator: &str) -> Behaviour {
     let (Some(namespace), Some(packet)) = (parts.next(), parts.next()) else {
         return Behaviour::opaque();
     };
+    let is_known = || OperatorId::named(&format!("{namespace}.{packet}")).is_some();
+    // Their graphs may use random numbers.
+    if namespace == "higher_order" && is_known() {
+        return Behaviour {
+            unrepeatable: true,
+            ..Behaviour::pure()
+        };
+    }
     // Operators of quantisation, all of which return new tensors.
     if matches!(namespace, "corsac" | "quantized_decomposed") {
-        let is_known = OperatorId::named(&format!("{namespace}.{packet}")).is_some();
-        return match is_known && parts.next() != Some("out") {
+        return match is_known() && parts.next() != Some("out") {
             true => Behaviour::pure(),
             false => Behaviour::opaque(),
         };

@@ -114,6 +114,14 @@ fn parsed(text: &str) -> PyResult<Graph> {
     Graph::parse(text).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
+/// Graphs by name.
+fn all_parsed(texts: Vec<(String, String)>) -> PyResult<Vec<(String, Graph)>> {
+    let texts = texts.into_iter();
+    texts
+        .map(|(name, text)| Ok((name, parsed(&text)?)))
+        .collect()
+}
+
 fn signature(
     inputs: Vec<DynamicSpec>,
     state: Vec<DynamicSpec>,
@@ -136,7 +144,8 @@ pub(crate) fn symbols_of(signature: &Signature) -> Vec<Symbol> {
 }
 
 /// A model without its weights: the graph of `text`, in the lossless form, its inputs, the types of the tensors
-/// that it names, the symbols among its sizes, the nodes that have to be true, and the state behind its inputs.
+/// that it names, the symbols among its sizes, the nodes that have to be true, the state behind its inputs, and graphs
+/// that it calls, by name.
 #[pyclass(name = "ModelDraft", module = "corsac._core", frozen)]
 struct PyModelDraft {
     draft: ModelDraft,
@@ -147,7 +156,7 @@ struct PyModelDraft {
 #[pymethods]
 impl PyModelDraft {
     #[new]
-    #[pyo3(signature = (text, inputs, weights, symbols, conditions, state = Vec::new()))]
+    #[pyo3(signature = (text, inputs, weights, symbols, conditions, state = Vec::new(), graphs = Vec::new()))]
     fn new(
         text: &str,
         inputs: Vec<DynamicSpec>,
@@ -155,11 +164,12 @@ impl PyModelDraft {
         symbols: Vec<Symbol>,
         conditions: Vec<String>,
         state: Vec<DynamicSpec>,
+        graphs: Vec<(String, String)>,
     ) -> PyResult<Self> {
         let signature = signature(inputs, state, symbols, conditions)?;
         let weights = weights.into_iter().map(spec);
         let weights: Vec<TensorSpec> = weights.collect::<PyResult<_>>()?;
-        let draft = ModelDraft::new(parsed(text)?, signature, &weights);
+        let draft = ModelDraft::new(parsed(text)?, signature, &weights, all_parsed(graphs)?);
         Ok(Self {
             draft: draft.map_err(|error| model_error(&error))?,
             checked: SizeCache::new(MOST_SIZES),
@@ -210,15 +220,18 @@ type ProgramParts = (
 
 /// Writes a model file: programs, each with its name (empty for an only one), its graph in the lossless form, its
 /// inputs, its state, the symbols among the sizes of both, and the nodes that have to be true; and the tensors that
-/// they name, with their bytes; and other texts for the header.
+/// they name, with their bytes; other texts for the header; and graphs that control flow calls, by name.
 #[pyfunction]
+#[pyo3(signature = (path, programs, weights, metadata, graphs = Vec::new()))]
 fn write_model_file(
     py: Python<'_>,
     path: PathBuf,
     programs: Vec<ProgramParts>,
     weights: Vec<(Spec, PyBuffer<u8>)>,
     metadata: BTreeMap<String, String>,
+    graphs: Vec<(String, String)>,
 ) -> PyResult<()> {
+    let graphs = all_parsed(graphs)?;
     let programs = programs
         .into_iter()
         .map(|(name, text, inputs, state, symbols, conditions)| {
@@ -242,7 +255,9 @@ fn write_model_file(
                 signature,
             })
             .collect();
-        write_programs(&path, &programs, &weights, &metadata)
+        let graphs = graphs.iter();
+        let graphs: Vec<(&str, &Graph)> = graphs.map(|(name, own)| (&**name, own)).collect();
+        write_programs(&path, &programs, &graphs, &weights, &metadata)
     })
     .map_err(|error| model_error(&error))
 }
@@ -276,6 +291,15 @@ impl PyModelFile {
     #[getter]
     fn text(&self) -> String {
         self.file.graph().to_lossless()
+    }
+
+    /// The graphs that it calls: names, and texts in the lossless form.
+    #[getter]
+    fn graphs(&self) -> Vec<(String, String)> {
+        let graphs = self.file.graphs().into_iter();
+        graphs
+            .map(|(name, own)| (name.to_owned(), own.to_lossless()))
+            .collect()
     }
 
     /// Its inputs: names, element types, sizes, which may be expressions of symbols.

@@ -7,7 +7,8 @@ use corsac_ir::Graph;
 
 #[cfg(feature = "engine")]
 pub use crate::fuzz_model::{
-    c_interface, model_file, quantised_model, sized_model, small_model, stateful_model, typed_model,
+    c_interface, control_model, model_file, quantised_model, sized_model, small_model,
+    stateful_model, typed_model,
 };
 #[cfg(feature = "engine")]
 pub use crate::fuzz_text::{SMALL_TOKENIZER, language_model, small_text_model, tokenizer};

@@ -21,6 +21,7 @@ use crate::fuzz_text::small_text_model;
 pub fn model_file(bytes: &[u8]) {
     let limits = Limits {
         value_bytes: 1 << 22,
+        iterations: 1000,
         ..Limits::default()
     };
     let loaded = ModelFile::from_bytes(bytes.to_vec(), &limits).and_then(Model::from_file);
@@ -371,7 +372,89 @@ pub fn stateful_model() -> Vec<u8> {
             signature: &of_read.expect("a signature"),
         },
     ];
-    programs_bytes(&programs, &weights, &BTreeMap::new()).expect("weights of these sizes")
+    programs_bytes(&programs, &[], &weights, &BTreeMap::new()).expect("weights of these sizes")
+}
+
+/// A small model file with a loop, and in it a scan with a condition, for fuzzers to change.
+///
+/// # Panics
+/// Never: the model is valid.
+#[must_use]
+pub fn control_model() -> Vec<u8> {
+    let graph = |text: &str| Graph::parse(&format!("graph v1:\n{text}")).expect("a graph");
+    let main = graph(
+        "%x = placeholder[target=x]
+        %n = placeholder[target=n]
+        %below = get_attr[target=below]
+        %body = get_attr[target=body]
+        %y = call_function[target=torch.ops.higher_order.while_loop](args = (%below, %body, (%n, %x), ()), kwargs = {})
+        %output = output[target=output](args = (%y,), kwargs = {})",
+    );
+    let called = [
+        (
+            "below",
+            "%n = placeholder[target=n]
+            %x = placeholder[target=x]
+            %y = call_function[target=torch.lt](args = (%n, 3), kwargs = {})
+            %output = output[target=output](args = (%y,), kwargs = {})",
+        ),
+        (
+            "body",
+            "%n = placeholder[target=n]
+            %x = placeholder[target=x]
+            %w = get_attr[target=w]
+            %row = get_attr[target=row]
+            %m = call_function[target=torch.add](args = (%n, 1), kwargs = {})
+            %s = call_function[target=torch.ops.higher_order.scan](args = (%row, (%n,), (%x,), (%w, 2)), kwargs = {})
+            %y = call_function[target=operator.getitem](args = (%s, 1), kwargs = {})
+            %output = output[target=output](args = ((%m, %y),), kwargs = {})",
+        ),
+        (
+            "row",
+            "%n = placeholder[target=n]
+            %x = placeholder[target=x]
+            %w = placeholder[target=w]
+            %k = placeholder[target=k]
+            %layer = get_attr[target=layer]
+            %same = get_attr[target=same]
+            %big = call_function[target=torch.gt](args = (%n, 1), kwargs = {})
+            %c = call_function[target=torch.ops.higher_order.cond](args = (%big, %layer, %same, (%x, %w)), kwargs = {})
+            %y = call_function[target=operator.getitem](args = (%c, 0), kwargs = {})
+            %m = call_function[target=torch.mul](args = (%n, %k), kwargs = {})
+            %output = output[target=output](args = ((%m, %y),), kwargs = {})",
+        ),
+        (
+            "layer",
+            "%x = placeholder[target=x]
+            %w = placeholder[target=w]
+            %y = call_function[target=torch.nn.functional.linear](args = (%x, %w), kwargs = {})
+            %output = output[target=output](args = ((%y,),), kwargs = {})",
+        ),
+        (
+            "same",
+            "%x = placeholder[target=x]
+            %w = placeholder[target=w]
+            %output = output[target=output](args = ((%x,),), kwargs = {})",
+        ),
+    ];
+    let called = called.map(|(name, text)| (name, graph(text)));
+    let called: Vec<(&str, &Graph)> = called.iter().map(|(name, own)| (*name, own)).collect();
+    let spec = |name: &str, dtype, shape: &[usize]| TensorSpec {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+    };
+    let inputs = [
+        spec("x", DType::Float32, &[2, 2]),
+        spec("n", DType::Int64, &[]),
+    ];
+    let weights = [(spec("w", DType::Float32, &[2, 2]), [1_u8; 16].as_slice())];
+    let program = ProgramSource {
+        name: "",
+        graph: &main,
+        signature: &Signature::fixed(&inputs),
+    };
+    programs_bytes(&[program], &called, &weights, &BTreeMap::new()).expect("weights of these sizes")
 }
 
 #[cfg(test)]
@@ -386,6 +469,7 @@ mod tests {
             typed_model(),
             sized_model(),
             stateful_model(),
+            control_model(),
         ] {
             let file = ModelFile::from_bytes(bytes.clone(), &Limits::default());
             let model = Arc::new(file.and_then(Model::from_file).expect("a model"));

@@ -84,7 +84,7 @@ pub fn text_model(settings: &str, change: impl Fn(&mut Vec<InputSpec>)) -> Vec<u
     };
     let metadata = BTreeMap::from([(SETTINGS.to_owned(), settings.to_owned())]);
     let programs = [program("prompt", &prompt), program("token", &token)];
-    programs_bytes(&programs, &[(spec, &table)], &metadata).expect("a valid model")
+    programs_bytes(&programs, &[], &[(spec, &table)], &metadata).expect("a valid model")
 }
 
 /// The tokens by which [`text_model`] continues a prompt to a length.

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from corsac._capture.control_flow import with_control_modules
 from corsac._capture.exported_program import converted, is_exported
 from corsac._capture.guard_text import guards_as_text
 from corsac._capture.record import Recorded, named_arguments
@@ -82,6 +83,8 @@ def _captured(
     """The graph of a call, and the record that it is of."""
     if is_exported(model):
         model = converted(model)
+    if isinstance(model, (GraphModule, torch.fx.GraphModule)):
+        model = with_control_modules(model)
     check_callable(model)
     program = _program_of(model)
     recorded = recorded_call(program, args, kwargs, dynamic_shapes, decides=not strict)
@@ -142,6 +145,8 @@ def recorded_call(
     if isinstance(recorded, Refusal):
         where = in_brackets(recorded.line)
         raise TraceError(f"the model is no graph{where}: {recorded.reason}")
+    if recorded.called is not None:
+        recorded.called.attach(recorded.module, graph_for)
     return recorded
 
 

@@ -29,6 +29,17 @@ def is_recording() -> bool:
     return here.recorder is not None
 
 
+def keeps_control_flow() -> bool:
+    """Whether this thread records a program whose control flow becomes nodes."""
+    return here.recorder is not None and here.recorder.called is not None
+
+
+def refuse(reason: str) -> None:
+    """Refuse the program that this thread records, for this reason."""
+    if here.recorder is not None:
+        here.recorder.refuse(reason)
+
+
 @overload
 def disable(function: _F, *, reason: str | None = None) -> _F: ...
 @overload

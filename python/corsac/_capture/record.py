@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from corsac import _core
 from corsac._capture import markers
+from corsac._capture.called_graphs import CalledGraphs
 from corsac._capture.collection import no_collection
 from corsac._capture.deferred import Deferred, warnings_are_raised
 from corsac._capture.fast_paths import MODULES
@@ -72,6 +73,7 @@ class Recorded:
         stages: the graph in stages, if control flow between them depends on values.
         layouts: memory layouts of the results; None if all results that the graph computes are contiguous.
         repeats: as for a :class:`Refusal`.
+        called: the graphs that the program calls, which are modules so far.
         seconds: time of the recorded call and of making the graph.
     """
 
@@ -91,6 +93,7 @@ class Recorded:
     stages: Staged | None
     layouts: tuple[Layout | None, ...] | None
     repeats: bool
+    called: CalledGraphs | None = None
     seconds: float = 0.0
 
 
@@ -156,6 +159,8 @@ def _ours() -> list[Any]:
         Recorder.__torch_function__,
         OperatorWatch.__torch_dispatch__,
         markers.is_recording,
+        markers.keeps_control_flow,
+        markers.refuse,
         _hosted,
         # The recorder is not one of the modes that it looks for.
         _is_make_fx_tracing,
@@ -456,7 +461,9 @@ def _made(
         sizes = recorder.sizes.finished(recorder.weights, given, reads)
     recorder.drop_scales()
     stages = _stages(run, reads, held["counted"])
-    module = GraphModule._with_code_put_off(recorder.weights, recorder.graph)
+    called = recorder.called
+    state = recorder.weights if called is None else {**recorder.weights, **called.modules()}
+    module = GraphModule._with_code_put_off(state, recorder.graph)
     module.training = False
     read = list(recorder.weights.values())
     kept = {id(own) for own in read}
@@ -477,6 +484,7 @@ def _made(
         stages=stages,
         layouts=layouts,
         repeats=run.repeats(),
+        called=called,
     )
 
 

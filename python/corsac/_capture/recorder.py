@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from corsac import _core
 from corsac._capture.autocasts import Autocasts
+from corsac._capture.called_graphs import CalledGraphs, calls_graphs
 from corsac._capture.deferred import Deferred
 from corsac._capture.fast_paths import FastPaths
 from corsac._capture.markers import breaks, nothing
@@ -146,6 +147,8 @@ class Recorder(TorchFunctionMode):
         self._packed = PackedSequences(self)
         #: The casts of autocast, if they become nodes.
         self._autocasts = Autocasts(self) if options.casts else None
+        #: The graphs that are called, if such calls become nodes.
+        self.called = CalledGraphs() if options.calls_graphs else None
         self.refusal: Refusal | None = None
         #: Whether random numbers were used, existing tensors written to, or other changes made.
         self.saw_change = False
@@ -374,6 +377,8 @@ class Recorder(TorchFunctionMode):
             return self._gradients_switched(func, args)
         if isinstance(func, _OPERATORS) and names_region(func):
             return func(*args, **kwargs)
+        if self.called is not None and calls_graphs(func):
+            return self._graphs_called(func, args, kwargs)
         composed = self._packed.found(func, args, kwargs)
         if composed is not None:
             return self._run_instead(composed)
@@ -450,6 +455,19 @@ class Recorder(TorchFunctionMode):
                 return function(*args, **kwargs)
         finally:
             self._instead = before
+
+    def _graphs_called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the operator that calls graphs, and record it."""
+        assert self.called is not None
+        try:
+            result, function, nodes = self.called.record(self, *args)
+            self._begin_call()
+            call = ("call_function", function, nodes, {})
+            self._record(function, function.__name__, call, args, kwargs, result)
+        except TraceError as error:
+            self.refuse(str(error), who_runs(error))
+            return func(*args, **kwargs)
+        return result
 
     def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that returns types or sizes. Sizes may be symbols."""

@@ -28,6 +28,7 @@ class RecordingOptions:
         casts: whether the casts of autocast become nodes, so that the graph is to run without autocast; otherwise it
             is for the same autocast as the recorded call, in all its parts.
         keep: is called with each existing tensor that the program is about to write to.
+        calls_graphs: whether control flow of ``torch.ops.higher_order`` becomes nodes.
     """
 
     trains: bool = False
@@ -40,6 +41,7 @@ class RecordingOptions:
     integers: Mapping[int, int | str] = field(default_factory=dict)
     casts: bool = False
     keep: Callable[[torch.Tensor], None] | None = None
+    calls_graphs: bool = False
 
 
 __all__ = ["RecordingOptions"]

@@ -629,6 +629,7 @@ def record_at_once(
         rewritten=rewritten,
         casts=True,
         keep=keep,
+        calls_graphs=not (decides or trains),
     )
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):

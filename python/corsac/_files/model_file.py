@@ -143,8 +143,19 @@ def _module(file: _core.ModelFile) -> CompiledGraph:
         if tensor.is_floating_point():
             tensor = torch.nn.Parameter(tensor, requires_grad=False)
         _assign_attr(tensor, root, name)
-    graph = Graph.parse(file.text, allow=_NAMES)
-    module = GraphModule(root, graph, "LoadedModel").eval()
+    texts = dict(file.graphs)
+
+    def made(text: str, name: str) -> GraphModule:
+        """The module of a graph, with those that it calls, which do not call it."""
+        graph = Graph.parse(text, allow=_NAMES)
+        for target in {str(node.target) for node in graph.find_nodes(op="get_attr")}:
+            if target in texts and target not in called:
+                called.add(target)
+                _assign_attr(made(texts[target], "CalledGraph"), root, target)
+        return GraphModule(root, graph, name).eval()
+
+    called: set[str] = set()
+    module = made(file.text, "LoadedModel")
     sizes = None
     if file.symbols:
         sizes = _Sizes(file.text, file.inputs, file.weights, file.symbols, file.conditions)

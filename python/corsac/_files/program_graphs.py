@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from corsac._capture.called_graphs import graphs_in
 from corsac._engine.native_graph import CompileError
 from corsac._models.function import check_callable, module_of
 from corsac._models.wrapper import ModelWrapper, root_of
@@ -58,6 +59,8 @@ def simplified(module: GraphModule, truths: list[Node]) -> list[Node]:
     if truths:
         result, *truths = module.graph.output_node().args[0]
         module.graph.output_node().args = (result,)
+    for _, called in graphs_in(module):
+        simplified(called, [])
     return truths
 
 

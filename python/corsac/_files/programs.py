@@ -132,7 +132,7 @@ def save_programs(
         value = initial(name, buffers.tensors[name], symbolic[name])
         if value is not None:
             weights.add(name, value)
-    _core.write_model_file(os.fspath(path), rows, weights.rows(), metadata)
+    _core.write_model_file(os.fspath(path), rows, weights.rows(), metadata, weights.graphs())
 
 
 def _check_names(given: Sequence[Source], state: Sequence[str]) -> None:
@@ -256,7 +256,9 @@ class _Part:
         text, conditions = module.graph.to_lossless(), [own.name for own in truths]
 
         def draft(symbols: list[tuple[str, int, int | None]]) -> _core.ModelDraft:
-            return _core.ModelDraft(text, inputs, weights.types(), symbols, conditions, state)
+            return _core.ModelDraft(
+                text, inputs, weights.types(), symbols, conditions, state, weights.graphs()
+            )
 
         given = [own.clone() for own in tensors]
         with self.buffers.restored():

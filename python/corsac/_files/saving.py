@@ -114,12 +114,14 @@ def _save_graph(
     if shapes is not None:
 
         def draft(symbols: list[tuple[str, int, int | None]]) -> _core.ModelDraft:
-            return _core.ModelDraft(text, specs, weights.types(), symbols, conditions)
+            return _core.ModelDraft(
+                text, specs, weights.types(), symbols, conditions, graphs=weights.graphs()
+            )
 
         module.recompile()
         symbols = PromisedSizes(shapes, inputs, draft, module, _called(model)).symbols()
     program: Any = ("", text, specs, [], symbols, conditions)
-    _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata)
+    _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata, weights.graphs())
 
 
 def _called(model: Any) -> Callable[..., Any]:

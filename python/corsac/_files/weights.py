@@ -37,9 +37,10 @@ class FileWeights:
         self._reserved = frozenset(reserved)
         self._tensors: dict[str, torch.Tensor] = {}
         self._names: dict[_Place, str] = {}
+        self._graphs: dict[str, GraphModule] = {}
 
     def name(self, module: GraphModule, program: str = "") -> None:
-        """Name the tensors of a graph as the file does: equal ones have one name.
+        """Name the tensors of a graph, and graphs that it calls, as the file does: equal tensors have one name.
 
         Raises:
             CompileError: an attribute is no tensor.
@@ -47,6 +48,10 @@ class FileWeights:
         for node in module.graph.find_nodes(op="get_attr"):
             target = str(node.target)
             value = _get_attr(module, target)
+            if isinstance(value, GraphModule):
+                node.target = self._graph_name(value, target, program)
+                _assign_attr(value, module, node.target)
+                continue
             if not isinstance(value, torch.Tensor):
                 raise CompileError(f"{node.target} is a {type(value).__name__}, not a tensor")
             name = self._name(value, target, program)
@@ -67,12 +72,21 @@ class FileWeights:
             self._names[place] = known
         return known
 
+    def _graph_name(self, value: GraphModule, name: str, program: str) -> str:
+        # Without dots: a graph is no part of another one.
+        known = f"{program}_{name}" if program else name
+        while known in self._graphs or known in self._tensors or known in self._reserved:
+            known += "_"
+        self._graphs[known] = value
+        self.name(value, known)
+        return known
+
     def _is_free(self, name: str, value: torch.Tensor) -> bool:
         """Whether no other tensor has this name."""
         own = self._tensors.get(name)
-        return own is None or (
-            type_of(own) == type_of(value) and bool((bytes_of(own) == bytes_of(value)).all())
-        )
+        if own is None:
+            return name not in self._graphs
+        return type_of(own) == type_of(value) and bool((bytes_of(own) == bytes_of(value)).all())
 
     def add(self, name: str, value: torch.Tensor) -> None:
         """Add a tensor that no graph reads as a weight."""
@@ -81,6 +95,10 @@ class FileWeights:
     def types(self) -> list[tuple[str, str, list[int]]]:
         """Names, element types and sizes."""
         return [(name, *type_of(own)) for name, own in self._tensors.items()]
+
+    def graphs(self) -> list[tuple[str, str]]:
+        """The graphs that others call: names, and texts in the lossless form."""
+        return [(name, own.graph.to_lossless()) for name, own in self._graphs.items()]
 
     def rows(self) -> list[Any]:
         """The types, with bytes."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from corsac._capture.control_flow import control_module
 from corsac.fx import Graph, Node
 from corsac.fx.graph_module import GraphModule
-from corsac.onnx.control import If
 from corsac.pt2._archive import Pt2ImportError
 from corsac.pt2._arguments import Arguments, choice
 from corsac.pt2._names import checked_name, described
@@ -21,7 +21,12 @@ _DEEPEST = 64
 #: Types are those of the inputs, which are compared before each call.
 _TYPE_CHECK = "torch.ops.aten._assert_tensor_metadata.default"
 _GRAD_MODE = "torch.ops.higher_order.wrap_with_set_grad_enabled"
-_CONDITION = "torch.ops.higher_order.cond"
+#: By operator: the number of its graphs, and the word for it in messages and names.
+_CONTROL_FLOW = {
+    "torch.ops.higher_order.cond": (2, "condition"),
+    "torch.ops.higher_order.scan": (1, "scan"),
+    "torch.ops.higher_order.while_loop": (2, "loop"),
+}
 _NUMBERS = ("as_sym_int", "as_sym_float", "as_sym_bool")
 
 
@@ -77,8 +82,8 @@ class Nodes:
         if target == _GRAD_MODE:
             self._without_gradients(source)
             return
-        if target == _CONDITION:
-            self._branches(source)
+        if target in _CONTROL_FLOW:
+            self._control_flow(source, *_CONTROL_FLOW[target])
             return
         function = function_of(target, self._libraries)
         args, kwargs = self._call(function, source["inputs"])
@@ -144,21 +149,23 @@ class Nodes:
         if self._depth >= _DEEPEST:
             raise Pt2ImportError(f"graphs inside each other, {_DEEPEST} deep")
 
-    def _branches(self, source: Any) -> None:
-        """Make a call of one of two graphs with the same values."""
+    def _control_flow(self, source: Any, count: int, word: str) -> None:
+        """Make a call of graphs as elements decide."""
         self._check_depth()
-        condition, *graphs, given = (choice(own["arg"]) for own in source["inputs"])
-        if len(graphs) != 2 or any(kind != "as_graph" for kind, _ in graphs):
-            raise Pt2ImportError("a condition without two graphs")
-        branches = [self._module(own["graph"]) for _, own in graphs]
-        values = self.arguments.value(dict([given]))
+        given = [choice(own["arg"]) for own in source["inputs"]]
+        graphs = [own for kind, own in given if kind == "as_graph"]
+        if len(graphs) != count:
+            raise Pt2ImportError(f"a {word} without its graphs")
+        bodies = [self._module(own["graph"]) for own in graphs]
+        values = [self.arguments.value({kind: own}) for kind, own in given if kind != "as_graph"]
+        operator = source["target"].rpartition(".")[2]
+        module, operands = control_module(operator, bodies, values)
         number = 0
-        while hasattr(self._root, f"condition_{number}"):
+        while hasattr(self._root, f"{word}_{number}"):
             number += 1
-        path = f"condition_{number}"
-        self._root.add_module(path, If(*branches))
-        args = (self.arguments.value(dict([condition])), *values)
-        self._parts(self._graph.call_module(path, args), _several(source["outputs"]))
+        path = f"{word}_{number}"
+        self._root.add_module(path, module)
+        self._parts(self._graph.call_module(path, operands), _several(source["outputs"]))
 
     def _module(self, body: Any) -> GraphModule:
         """A graph as a module that returns a tuple."""

@@ -234,7 +234,7 @@ fn sessions() -> Vec<u8> {
     ];
     let begin = [0.5_f32.to_le_bytes(), 0.0_f32.to_le_bytes()].concat();
     let begin = (spec("stats.sum", DType::Float32, &[1, 2]), begin.as_slice());
-    programs_bytes(&programs, &[begin], &BTreeMap::new()).unwrap()
+    programs_bytes(&programs, &[], &[begin], &BTreeMap::new()).unwrap()
 }
 
 /// Writes all that the C program reads into `folder`.

@@ -320,6 +320,7 @@ impl<'a> StepRun<'a> {
         mut observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
         let body = self.executable.bodies.get(&self.at);
+        let body = body.and_then(|own| own.first());
         let body = body.ok_or_else(|| self.mismatch())?;
         let all = (0..self.step.inputs.len()).map(|index| self.get(index));
         let all: SmallVec<[&[f32]; 4]> = all.collect::<Result<_, _>>()?;

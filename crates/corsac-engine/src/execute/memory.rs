@@ -9,6 +9,8 @@ use crate::error::RunError;
 use crate::plan::{Lens, Place};
 use crate::program::Element;
 
+use super::control::ControlMemory;
+
 /// Memory for the values of a run. It can be reused for runs of other programs.
 #[derive(Debug, Default)]
 pub struct Context {
@@ -16,6 +18,7 @@ pub struct Context {
     f64: Vec<f64>,
     i64: Vec<i64>,
     bool: Vec<u8>,
+    control: ControlMemory,
 }
 
 /// Memory that a run uses.
@@ -24,6 +27,8 @@ pub(crate) struct Memory<'m> {
     f64: &'m mut [f64],
     i64: &'m mut [i64],
     bool: &'m mut [u8],
+    /// None for programs without control flow.
+    pub(super) control: Option<&'m mut ControlMemory>,
 }
 
 impl<'m> From<&'m mut [f32]> for Memory<'m> {
@@ -34,6 +39,7 @@ impl<'m> From<&'m mut [f32]> for Memory<'m> {
             f64: &mut [],
             i64: &mut [],
             bool: &mut [],
+            control: None,
         }
     }
 }
@@ -118,18 +124,23 @@ impl Context {
         Ok(())
     }
 
+    pub(super) fn control_mut(&mut self) -> &mut ControlMemory {
+        &mut self.control
+    }
+
     pub(crate) fn memory(&mut self) -> Memory<'_> {
         Memory {
             f32: &mut self.f32,
             f64: &mut self.f64,
             i64: &mut self.i64,
             bool: &mut self.bool,
+            control: Some(&mut self.control),
         }
     }
 }
 
 /// Reports an error if this many elements cannot be allocated.
-fn claim<T>(len: usize) -> Result<(), RunError> {
+pub(super) fn claim<T>(len: usize) -> Result<(), RunError> {
     let size_bytes = len.saturating_mul(size_of::<T>());
     match has_room::<T>(len) {
         true => Ok(()),

@@ -1,5 +1,6 @@
 //! Programs with their weights packed, ready to run.
 
+mod control;
 mod double;
 mod layers;
 mod memory;
@@ -54,8 +55,8 @@ pub struct Executable {
     /// Integer and boolean weights among them.
     other_weights: Vec<Option<Arc<Elements>>>,
     prepared: Vec<Prepared>,
-    /// The programs of micro-batches, by step.
-    bodies: FxHashMap<usize, Executable>,
+    /// The programs of micro-batches and of control flow, by step.
+    bodies: FxHashMap<usize, Vec<Executable>>,
     /// Estimated [work] of a run.
     work: usize,
     /// Whether a step calls rten-gemm, which may start threads.
@@ -92,11 +93,17 @@ impl Executable {
         let prepared = steps
             .map(|(at, step)| loader.prepare(at, step))
             .collect::<Result<_, _>>()?;
-        let mut bodies = FxHashMap::default();
+        let mut bodies: FxHashMap<usize, Vec<Self>> = FxHashMap::default();
         for (at, step) in program.steps.iter().enumerate() {
-            if let Op::BatchTiling(tiling) = &step.op {
-                bodies.insert(at, Self::with_cache(tiling.body.clone(), source, cache)?);
-            }
+            let own: Vec<&Program> = match &step.op {
+                Op::BatchTiling(tiling) => vec![&tiling.body],
+                Op::Control(control) => control.flow.bodies().collect(),
+                _ => continue,
+            };
+            let own = own
+                .into_iter()
+                .map(|body| Self::with_cache(body.clone(), source, cache));
+            bodies.insert(at, own.collect::<Result<_, _>>()?);
         }
         for value in program.results() {
             loader.keep(value)?;
@@ -105,7 +112,7 @@ impl Executable {
         let weights = loader.unpacked();
         let mut steps = program.steps.iter().zip(&prepared);
         let uses_library = steps.any(|(step, prepared)| uses_library(&program, step, prepared))
-            || bodies.values().any(|body| body.uses_library);
+            || bodies.values().flatten().any(|body| body.uses_library);
         let given = program.outputs().len();
         let writes = |step: &Step| {
             let place = plan.place(program.root(step.output));
@@ -217,6 +224,18 @@ impl Executable {
         outputs: &mut [DataMut<'_>],
         observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
+        context.control_mut().begin(0);
+        self.run_within(context, inputs, outputs, observe)
+    }
+
+    /// Runs the program in a run of another one.
+    fn run_within(
+        &self,
+        context: &mut Context,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+        observe: Option<Observe<'_>>,
+    ) -> Result<(), RunError> {
         self.check(inputs, outputs)?;
         context.fit(self.plan.lens())?;
         self.run_steps(&mut context.memory(), inputs, outputs, observe)
@@ -302,6 +321,9 @@ impl Executable {
         outputs: &mut [DataMut<'_>],
         observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
+        if let Op::Control(control) = &step.op {
+            return self.run_control(at, (step, control), memory, inputs, outputs);
+        }
         let root = self.program.root(step.output);
         let Some(place) = self.plan.place(root) else {
             return Ok(());

@@ -136,6 +136,8 @@ impl<'a> StepRun<'a> {
                     normalise::layer_norm(tiles, out, row, affine, *eps as f32)
                 })?;
             }
+            // Run with memory of its own.
+            Op::Control(_) => return Err(self.mismatch()),
             // Folded into weights, or made a `ChannelAffine`, when the program is optimised.
             Op::BatchNorm { .. } => return Err(self.mismatch()),
             Op::Softmax { dim, log } => {

@@ -46,6 +46,7 @@ fn of_step(program: &Program, step: &Step) -> usize {
         }
         Op::Attention(attention) => attention.work(),
         Op::Fused(fused) => return of_fused(fused).saturating_add(read),
+        Op::Control(control) => return control.work(work),
         Op::BatchTiling(tiling) => return work(&tiling.body).saturating_mul(tiling.count),
         Op::Unary(function) => of_unary(*function),
         Op::Softmax { .. } => 32,

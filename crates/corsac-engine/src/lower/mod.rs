@@ -10,6 +10,7 @@ mod arithmetic;
 mod attention;
 mod call;
 mod comparison;
+mod control;
 mod conversion;
 mod convolution;
 mod dropout;
@@ -295,7 +296,11 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             }
             GraphOp::Placeholder => {
                 let tensor = tensor_of(self.types.value(node))?;
-                self.input(tensor, sizes(tensor)?)
+                match tensor.storage.index() < self.types.weight_count() {
+                    // An operand of a graph that is a weight.
+                    true => Lowered::Tensor(self.weight(tensor)?),
+                    false => self.input(tensor, sizes(tensor)?),
+                }
             }
             // An attribute that the engine cannot hold is no error until a step reads it.
             GraphOp::GetAttr => match self.types.value(node) {
@@ -410,7 +415,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             let elements: SmallVec<[Element; 4]> =
                 read.map(|own| self.program.element(own)).collect();
             let own = |element: Element| elements.contains(&element);
-            let is_mixed = own(Element::F32) && !matches!(step.op, Op::Cast);
+            let is_mixed = own(Element::F32) && !matches!(step.op, Op::Cast | Op::Control(_));
             if own(Element::F64) && (is_mixed || !step.op.takes_doubles()) {
                 return Err(format!("{} of float64", step.op.name()));
             }

@@ -7,7 +7,7 @@ use corsac_ops::OperatorId;
 
 use super::call::Call;
 use super::{
-    Lowered, Lowerer, Reason, activation, arithmetic, attention, comparison, conversion,
+    Lowered, Lowerer, Reason, activation, arithmetic, attention, comparison, control, conversion,
     convolution, dropout, indexing, joining, linear_algebra, loss, normalisation, pooling,
     quantisation, recurrent, reduction, view,
 };
@@ -77,6 +77,7 @@ const FAMILIES: &[&[Lowering]] = &[
     arithmetic::LOWERINGS,
     attention::LOWERINGS,
     comparison::LOWERINGS,
+    control::LOWERINGS,
     conversion::LOWERINGS,
     convolution::LOWERINGS,
     dropout::LOWERINGS,

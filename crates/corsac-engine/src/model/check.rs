@@ -120,6 +120,10 @@ pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), Mo
         if let Op::BatchTiling(tiling) = &step.op {
             check_program(&tiling.body, limits)?;
         }
+        if let Op::Control(control) = &step.op {
+            let mut bodies = control.flow.bodies();
+            bodies.try_for_each(|body| check_program(body, limits))?;
+        }
         if let Op::Conv(conv) = &step.op {
             let shape = |index: usize| program.shape(step.inputs[index]);
             let (image, kernel) = (shape(0), shape(1));

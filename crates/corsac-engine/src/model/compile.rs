@@ -1,12 +1,15 @@
 //! Graphs of model files, compiled for sizes of their inputs.
 
+use std::sync::Arc;
+
 use corsac_ir::{ExternalId, Graph, NodeId, Op as GraphOp};
 use corsac_ops::shape::{
-    Dim, ModuleFacts, Propagator, Settings, Storage, Tensor as TypedTensor, TensorType, TypeHost,
-    Value, element_bytes, node_cost,
+    CalledGraph, Dim, Failure, ModuleFacts, Propagator, Settings, Storage, Tensor as TypedTensor,
+    TensorType, TypeHost, Value, element_bytes, node_cost,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::called_graphs::CalledGraphs;
 use super::check::{check_program, find_types};
 use super::conditions::{check_conditions, condition_nodes, failed_condition};
 use super::error::{ModelError, without_panic};
@@ -44,6 +47,7 @@ impl Compiler {
         graph: Graph,
         signature: Signature,
         weights: impl Iterator<Item = &'w TensorSpec>,
+        graphs: &Arc<CalledGraphs>,
         limits: &Limits,
     ) -> Result<Self, ModelError> {
         Ok(Self {
@@ -51,7 +55,7 @@ impl Compiler {
             conditions: condition_nodes(&graph, signature.conditions())?,
             graph,
             signature,
-            host: FileHost::of(weights),
+            host: FileHost::of(weights, Arc::clone(graphs), *limits),
             limits: *limits,
             precision: Precision::default(),
         })
@@ -113,12 +117,22 @@ impl Compiler {
             let found = unsupported_with(graph, &types, writes);
             ModelError::Unsupported(all_unknown(graph, found, first))
         })?;
-        program.precision = program.precision.or(self.precision);
-        program.any_rows = self.shares_weights;
+        self.set_options(&mut program);
         check_program(&program, &self.limits)?;
         optimise(&mut program);
         check_program(&program, &self.limits)?;
         Ok(program)
+    }
+
+    /// Sets the options of a program, and of those that its control flow runs.
+    fn set_options(&self, program: &mut Program) {
+        program.precision = program.precision.or(self.precision);
+        program.any_rows = self.shares_weights;
+        for control in program.controls_mut() {
+            control.most_iterations = self.limits.iterations;
+            let bodies = control.flow.bodies_mut();
+            bodies.for_each(|body| self.set_options(body));
+        }
     }
 
     /// The result of `work` for these values of symbols; its errors name them.
@@ -231,10 +245,16 @@ fn type_of(spec: &TensorSpec) -> TensorType {
 struct FileHost {
     attributes: FxHashMap<String, Value>,
     count: usize,
+    graphs: Arc<CalledGraphs>,
+    limits: Limits,
 }
 
 impl FileHost {
-    fn of<'w>(weights: impl Iterator<Item = &'w TensorSpec>) -> Self {
+    fn of<'w>(
+        weights: impl Iterator<Item = &'w TensorSpec>,
+        graphs: Arc<CalledGraphs>,
+        limits: Limits,
+    ) -> Self {
         let attribute = |(number, spec): (usize, &TensorSpec)| {
             let tensor = TypedTensor {
                 storage: Storage::from_index(number),
@@ -246,6 +266,8 @@ impl FileHost {
         Self {
             count: attributes.len(),
             attributes,
+            graphs,
+            limits,
         }
     }
 }
@@ -256,7 +278,25 @@ impl TypeHost for FileHost {
     }
 
     fn attribute(&self, path: &str) -> Option<Value> {
-        self.attributes.get(path).cloned()
+        let graph = || self.graphs.get(path).map(|_| Value::Graph(path.into()));
+        self.attributes.get(path).cloned().or_else(graph)
+    }
+
+    fn graph<'s>(&'s self, name: &str, inputs: &[Value], settings: Settings) -> CalledGraph<'s> {
+        let graph = self.graphs.get(name)?;
+        let mut types = Propagator::new(self, settings);
+        let found = find_types(graph, &mut types, inputs, &self.limits);
+        let found = found.map_err(|error| match error {
+            ModelError::Types(error) => Failure::invalid(
+                format!(
+                    "{} in node {} of the graph {name}",
+                    error.expected, error.name
+                ),
+                error.got,
+            ),
+            error => Failure::unknown(format!("the graph {name}: {error}")),
+        });
+        Some(found.map(|()| (graph, types)))
     }
 
     fn constant(&self, _id: ExternalId) -> Option<Value> {

@@ -1,7 +1,10 @@
 //! Models without their weights.
 
+use std::sync::Arc;
+
 use corsac_ir::Graph;
 
+use super::called_graphs::CalledGraphs;
 use super::compile::{Checked, Compiler};
 use super::error::ModelError;
 use super::limits::Limits;
@@ -13,16 +16,19 @@ use super::tensor::TensorSpec;
 pub struct ModelDraft(Compiler);
 
 impl ModelDraft {
-    /// A model with this graph, signature and weights.
+    /// A model with this graph, signature and weights, and graphs that it calls, by name.
     ///
     /// # Errors
-    /// If a condition of the signature is no node of the graph.
+    /// If a condition of the signature is no node of the graph, or graphs call themselves.
     pub fn new(
         graph: Graph,
         signature: Signature,
         weights: &[TensorSpec],
+        graphs: Vec<(String, Graph)>,
     ) -> Result<Self, ModelError> {
-        Compiler::new(graph, signature, weights.iter(), &Limits::default()).map(Self)
+        let (graphs, limits) = (CalledGraphs::new(graphs)?, Limits::default());
+        graphs.check(std::iter::once(&graph), &limits)?;
+        Compiler::new(graph, signature, weights.iter(), &Arc::new(graphs), &limits).map(Self)
     }
 
     /// Floating-point operations of a call where symbols have [these values](Signature::values), as far as they

@@ -2,20 +2,22 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use corsac_ir::Graph;
 use corsac_ops::shape::Propagator;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::called_graphs::CalledGraphs;
 use super::check::RANK;
 use super::compile::{Compiler, output_specs};
 use super::error::{ModelError, without_panic};
 use super::file_weights::FileWeights;
 use super::header::{Header, LENGTH_BYTES, graph_type};
 use super::limits::{Limits, within};
-use super::metadata::{ModelMetadata, ProgramMetadata};
+use super::metadata::{GRAPHS, ModelMetadata, ProgramMetadata, wrong};
 use super::output_shapes::OutputSpec;
-use super::program::{ModelProgram, check_names};
+use super::program::{ModelProgram, Names, check_inputs};
 use super::signature::Signature;
 use super::source::Source;
 use super::specialisation::Specialisation;
@@ -34,6 +36,7 @@ use crate::program::{Precision, Program};
 pub struct ModelFile {
     source: Source,
     programs: Vec<ModelProgram>,
+    graphs: Arc<CalledGraphs>,
     /// The number of the default program.
     default: usize,
     weights: Vec<Entry>,
@@ -82,10 +85,12 @@ impl ModelFile {
         let weights = entries(&header, data_at, limits)?;
         let specs = weights.iter().map(|entry| &entry.spec);
         let state = FileState::new(metadata.state, &metadata.programs, specs.clone())?;
-        let programs = read_programs(metadata.programs, &specs, &state, limits)?;
+        let texts = (metadata.programs, metadata.graphs);
+        let (programs, graphs) = read_programs(texts, &specs, &state, limits)?;
         Ok(Self {
             source,
             programs,
+            graphs,
             default: 0,
             weights,
             state,
@@ -118,6 +123,14 @@ impl ModelFile {
     #[must_use]
     pub fn programs(&self) -> &[ModelProgram] {
         &self.programs
+    }
+
+    /// The graphs that those of programs and others call, by name.
+    #[must_use]
+    pub fn graphs(&self) -> Vec<(&str, &Graph)> {
+        let mut graphs: Vec<(&str, &Graph)> = self.graphs.iter().collect();
+        graphs.sort_unstable_by_key(|(name, _)| *name);
+        graphs
     }
 
     /// The default program.
@@ -371,15 +384,21 @@ fn entries(header: &Header, data_at: u64, limits: &Limits) -> Result<Vec<Entry>,
     header.tensors.iter().map(entry).collect()
 }
 
-/// Reads and compiles programs, which read these weights.
+/// Reads the texts of programs, which read these weights, and of graphs that they call, and compiles the programs.
 fn read_programs<'w>(
-    programs: Vec<ProgramMetadata>,
+    (programs, called): (Vec<ProgramMetadata>, Vec<(String, String)>),
     weights: &(impl ExactSizeIterator<Item = &'w TensorSpec> + Clone),
     state: &FileState,
     limits: &Limits,
-) -> Result<Vec<ModelProgram>, ModelError> {
-    let is_several = programs.len() > 1;
+) -> Result<(Vec<ModelProgram>, Arc<CalledGraphs>), ModelError> {
+    // Graphs read weights, too.
+    let is_several = programs.len() > 1 || !called.is_empty();
     let mut nodes = 0;
+    let called = called
+        .into_iter()
+        .map(|(name, text)| Ok((name, read_graph(&text, &mut nodes, limits)?)));
+    let called = CalledGraphs::new(called.collect::<Result<_, ModelError>>()?)?;
+    let called = Arc::new(called);
     let graphs = programs.into_iter().map(|own| {
         let graph = read_graph(&own.graph, &mut nodes, limits)?;
         Ok((own.name, graph, own.signature))
@@ -394,9 +413,25 @@ fn read_programs<'w>(
     let mut read: FxHashSet<&str> = places.keys().copied().collect();
     let known = weights.clone().map(|spec| &*spec.name);
     let known: FxHashSet<&str> = known.filter(|name| !read.contains(name)).collect();
-    for (_, graph, signature) in &graphs {
-        check_names(graph, signature, &known, &mut read)?;
+    let names: FxHashSet<&str> = weights.clone().map(|spec| &*spec.name).collect();
+    if let Some((name, _)) = called.iter().find(|(name, _)| names.contains(name)) {
+        return Err(wrong(
+            GRAPHS,
+            format!("a tensor has the name {name:.64?}, too"),
+        ));
     }
+    let names = Names {
+        weights: &known,
+        graphs: &called,
+    };
+    for (_, graph, signature) in &graphs {
+        check_inputs(graph, signature)?;
+        names.check(graph, &mut read)?;
+    }
+    for (_, graph) in called.iter() {
+        names.check(graph, &mut read)?;
+    }
+    called.check(graphs.iter().map(|(_, graph, _)| graph), limits)?;
     if let Some(spec) = weights.clone().find(|spec| !read.contains(&*spec.name)) {
         return Err(ModelError::Weight {
             name: spec.name.clone(),
@@ -408,13 +443,13 @@ fn read_programs<'w>(
         let own = own
             .filter_map(|spec| places.get(&*spec.name).copied())
             .collect();
-        let mut compiler = Compiler::new(graph, signature, weights.clone(), limits)?;
+        let mut compiler = Compiler::new(graph, signature, weights.clone(), &called, limits)?;
         if is_several {
             compiler = compiler.sharing_weights();
         }
         ModelProgram::new(name, compiler, own)
     });
-    made.collect()
+    Ok((made.collect::<Result<_, _>>()?, called))
 }
 
 /// Reads the text of a graph, and adds its nodes to those of other programs.

@@ -16,16 +16,19 @@ pub struct Limits {
     pub weight_bytes: u64,
     /// Bytes of all values of a run that are live at once, and of any single one.
     pub value_bytes: u64,
+    /// Iterations of all loops of a call together.
+    pub iterations: u64,
 }
 
 impl Default for Limits {
-    /// 32 MiB, 100,000 nodes, 64 GiB, 8 GiB.
+    /// 32 MiB, 100,000 nodes, 64 GiB, 8 GiB, 10,000,000 iterations.
     fn default() -> Self {
         Self {
             header_bytes: 32 << 20,
             nodes: 100_000,
             weight_bytes: 64 << 30,
             value_bytes: 8 << 30,
+            iterations: 10_000_000,
         }
     }
 }

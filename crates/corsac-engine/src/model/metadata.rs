@@ -29,9 +29,16 @@ pub(super) const PROGRAMS: &str = "corsac.programs";
 pub(super) const STATE: &str = "corsac.state";
 /// The first version with these.
 pub(super) const WITH_STATE: u32 = 4;
+/// The key of graphs that others call: a list in JSON.
+pub(super) const GRAPHS: &str = "corsac.graphs";
+/// The first version with these.
+pub(super) const WITH_GRAPHS: u32 = 5;
 
 /// Largest number of programs of a file.
 const MOST_PROGRAMS: usize = 256;
+
+/// Largest number of graphs that others call.
+const MOST_GRAPHS: usize = 4096;
 
 /// An input as it is written in the file.
 #[derive(Debug, Deserialize, Serialize)]
@@ -62,6 +69,14 @@ struct ProgramEntry {
     sizes: SizesEntry,
 }
 
+/// A graph that others call, as it is written in the file.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct GraphEntry {
+    name: String,
+    graph: String,
+}
+
 /// The symbols of a program, and the names of the nodes that have to be true.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -84,6 +99,8 @@ pub(super) struct ModelMetadata {
     pub(super) programs: Vec<ProgramMetadata>,
     /// The state of all programs.
     pub(super) state: Vec<InputSpec>,
+    /// The graphs that others call: names and texts.
+    pub(super) graphs: Vec<(String, String)>,
 }
 
 /// The metadata of a program.
@@ -114,7 +131,8 @@ impl ModelMetadata {
             return Err(ModelError::Version { found });
         };
         let texts = match version {
-            WITH_STATE.. => Texts::Programs(take(PROGRAMS)?, take(STATE)?),
+            WITH_GRAPHS.. => Texts::Programs(take(PROGRAMS)?, take(STATE)?, Some(take(GRAPHS)?)),
+            WITH_STATE.. => Texts::Programs(take(PROGRAMS)?, take(STATE)?, None),
             WITH_SIZES.. => Texts::Program(take(GRAPH)?, take(INPUTS)?, Some(take(SIZES)?)),
             _ => Texts::Program(take(GRAPH)?, take(INPUTS)?, None),
         };
@@ -125,7 +143,16 @@ impl ModelMetadata {
             ));
         }
         match texts {
-            Texts::Programs(programs, state) => read_programs(&programs, &state),
+            Texts::Programs(programs, state, graphs) => {
+                let mut read = read_programs(&programs, &state)?;
+                if let Some(graphs) = graphs {
+                    let entries: Vec<GraphEntry> = parsed(GRAPHS, &graphs)?;
+                    within("graphs", entries.len(), MOST_GRAPHS)?;
+                    let entries = entries.into_iter();
+                    read.graphs = entries.map(|own| (own.name, own.graph)).collect();
+                }
+                Ok(read)
+            }
             Texts::Program(graph, inputs, sizes) => {
                 let sizes =
                     sizes.map_or_else(|| Ok(SizesEntry::default()), |sizes| parsed(SIZES, &sizes));
@@ -137,6 +164,7 @@ impl ModelMetadata {
                         signature: read_signature(inputs, Vec::new(), sizes?)?,
                     }],
                     state: Vec::new(),
+                    graphs: Vec::new(),
                 })
             }
         }
@@ -147,8 +175,8 @@ impl ModelMetadata {
 enum Texts {
     /// The graph, the inputs, and the sizes of an only program.
     Program(String, String, Option<String>),
-    /// Programs and state.
-    Programs(String, String),
+    /// Programs, state, and the graphs that they call.
+    Programs(String, String, Option<String>),
 }
 
 fn parsed<'t, T: Deserialize<'t>>(key: &'static str, text: &'t str) -> Result<T, ModelError> {
@@ -213,6 +241,7 @@ fn read_programs(programs: &str, state: &str) -> Result<ModelMetadata, ModelErro
     Ok(ModelMetadata {
         programs: read,
         state,
+        graphs: Vec::new(),
     })
 }
 
@@ -316,4 +345,11 @@ pub(super) fn program_entries(
             sizes: sizes_entry(signature),
         });
     written(PROGRAMS, &entries.collect::<Vec<_>>())
+}
+
+/// Graphs that others call, each with its name and text, as JSON text for the file.
+pub(super) fn graph_entries(graphs: Vec<(String, String)>) -> Result<String, ModelError> {
+    let entries = graphs.into_iter();
+    let entries = entries.map(|(name, graph)| GraphEntry { name, graph });
+    written(GRAPHS, &entries.collect::<Vec<_>>())
 }

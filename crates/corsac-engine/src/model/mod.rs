@@ -35,6 +35,7 @@
 //! a [`ModelError`] that says where it is, and a file that asks for more memory than [`Limits`]
 //! allow is refused before any is allocated.
 
+mod called_graphs;
 mod check;
 mod compile;
 mod conditions;
@@ -90,9 +91,9 @@ use crate::prepare::WeightCache;
 use crate::threads::default_threads;
 
 /// The newest version of the format. All versions up to it are read, and the oldest that has everything is
-/// written: 4 for several programs or state, 3 if sizes are symbols, 1 if all inputs and weights are of float32,
+/// written: 5 for control flow, 4 for several programs or state, 3 if sizes are symbols, 1 if all inputs and weights are of float32,
 /// int64 or bool, else 2.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// By default, the largest number of sets of sizes of a model that have programs.
 pub const MOST_SIZES: usize = 32;

@@ -4,6 +4,7 @@ use corsac_ir::{Graph, Op as GraphOp};
 use corsac_ops::shape::Propagator;
 use rustc_hash::FxHashSet;
 
+use super::called_graphs::CalledGraphs;
 use super::compile::{Checked, Compiler, output_specs};
 use super::error::{ModelError, without_panic};
 use super::metadata;
@@ -132,59 +133,77 @@ impl ModelProgram {
     }
 }
 
-/// Checks that a graph, its inputs, its state and the weights of the file use the same names; adds the weights that it
-/// reads to `read`.
-pub(super) fn check_names<'g>(
-    graph: &'g Graph,
-    signature: &Signature,
-    weights: &FxHashSet<&str>,
-    read: &mut FxHashSet<&'g str>,
-) -> Result<(), ModelError> {
+/// The names of tensors and graphs in a file.
+pub(super) struct Names<'f> {
+    pub(super) weights: &'f FxHashSet<&'f str>,
+    pub(super) graphs: &'f CalledGraphs,
+}
+
+impl Names<'_> {
+    /// Checks that a graph reads weights and graphs of the file, calls functions only, and has an output; adds the
+    /// weights that it reads to `read`.
+    pub(super) fn check<'g>(
+        &self,
+        graph: &'g Graph,
+        read: &mut FxHashSet<&'g str>,
+    ) -> Result<(), ModelError> {
+        let mut has_output = false;
+        for id in graph.nodes() {
+            let node = graph.node(id);
+            let target = node.target_name();
+            match node.op() {
+                GraphOp::GetAttr if self.weights.contains(target) => {
+                    read.insert(target);
+                }
+                GraphOp::GetAttr if self.graphs.get(target).is_some() => {}
+                GraphOp::GetAttr => {
+                    let reason = format!("the weight {target} is not in the file");
+                    return Err(ModelError::graph(node.name(), reason));
+                }
+                GraphOp::CallModule => {
+                    let reason =
+                        format!("it calls the module {target}; models have functions only");
+                    return Err(ModelError::graph(node.name(), reason));
+                }
+                GraphOp::Placeholder | GraphOp::CallFunction | GraphOp::CallMethod => {}
+                GraphOp::Output => has_output = true,
+            }
+        }
+        match has_output {
+            true => Ok(()),
+            false => Err(ModelError::graph("output", "the graph has no output")),
+        }
+    }
+}
+
+/// Checks that the inputs and the state of a program are the placeholders of its graph.
+pub(super) fn check_inputs(graph: &Graph, signature: &Signature) -> Result<(), ModelError> {
     let inputs = signature.inputs();
     let mut wanted = signature.tensors().iter().enumerate();
-    let mut has_output = false;
-    for id in graph.nodes() {
-        let node = graph.node(id);
+    let nodes = graph.nodes().map(|id| graph.node(id));
+    for node in nodes.filter(|node| node.op() == GraphOp::Placeholder) {
         let target = node.target_name();
-        match node.op() {
-            GraphOp::Placeholder => match wanted.next() {
-                // Those of state have names of their own.
-                Some((at, spec)) if at >= inputs.len() || spec.name == target => {}
-                Some((_, spec)) => {
-                    let reason = format!("an input called {target}, where {} is", spec.name);
-                    return Err(ModelError::graph(node.name(), reason));
-                }
-                None if node.args().is_empty() => {
-                    let reason = "an input that the file does not describe, without a default";
-                    return Err(ModelError::graph(node.name(), reason));
-                }
-                None => {}
-            },
-            GraphOp::GetAttr if weights.contains(target) => {
-                read.insert(target);
-            }
-            GraphOp::GetAttr => {
-                let reason = format!("the weight {target} is not in the file");
+        match wanted.next() {
+            // Those of state have names of their own.
+            Some((at, spec)) if at >= inputs.len() || spec.name == target => {}
+            Some((_, spec)) => {
+                let reason = format!("an input called {target}, where {} is", spec.name);
                 return Err(ModelError::graph(node.name(), reason));
             }
-            GraphOp::CallModule => {
-                let reason = format!("it calls the module {target}; models have functions only");
+            None if node.args().is_empty() => {
+                let reason = "an input that the file does not describe, without a default";
                 return Err(ModelError::graph(node.name(), reason));
             }
-            GraphOp::CallFunction | GraphOp::CallMethod => {}
-            GraphOp::Output => has_output = true,
+            None => {}
         }
     }
     if let Some((_, spec)) = wanted.next() {
         return Err(ModelError::graph(&spec.name, "the graph has no such input"));
     }
-    if !has_output {
-        return Err(ModelError::graph("output", "the graph has no output"));
-    }
     let mut names: Vec<&str> = signature.tensors().iter().map(|spec| &*spec.name).collect();
     names.sort_unstable();
-    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(ModelError::graph(pair[0], "two inputs have this name"));
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(ModelError::graph(pair[0], "two inputs have this name")),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -12,8 +12,8 @@ use super::file::ModelFile;
 use super::header::file_type;
 use super::limits::Limits;
 use super::metadata::{
-    FORMAT, GRAPH, INPUTS, OWN, PROGRAMS, SIZES, STATE, WITH_SIZES, WITH_STATE, program_entries,
-    write_sizes, write_tensors, wrong,
+    FORMAT, GRAPH, GRAPHS, INPUTS, OWN, PROGRAMS, SIZES, STATE, WITH_GRAPHS, WITH_SIZES,
+    WITH_STATE, graph_entries, program_entries, write_sizes, write_tensors, wrong,
 };
 use super::signature::{InputSpec, Signature};
 use super::tensor::TensorSpec;
@@ -56,19 +56,26 @@ pub fn write_dynamic_model(
     signature: &Signature,
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<(), ModelError> {
-    write_programs(path, &[only(graph, signature)], weights, &BTreeMap::new())
+    write_programs(
+        path,
+        &[only(graph, signature)],
+        &[],
+        weights,
+        &BTreeMap::new(),
+    )
 }
 
 /// As [`write_model`], for any number of programs, of which the first is the default one. They share `weights` and
 /// the state of their signatures, which has the same types and shapes in all of them. Weights under the names of state
-/// are its initial values, of size 1 where its sizes are symbols; other state begins with zeros. `metadata` are other
-/// texts for the header, by keys that do not begin with `corsac.`.
+/// are its initial values, of size 1 where its sizes are symbols; other state begins with zeros. `graphs` are those that
+/// control flow calls, by the names under which `get_attr` nodes read them. `metadata` are other texts for the header, by keys that do not begin with `corsac.`.
 ///
 /// # Errors
 /// As [`write_model`], and if programs have other state of the same name, or a key begins so.
 pub fn write_programs(
     path: impl AsRef<Path>,
     programs: &[ProgramSource<'_>],
+    graphs: &[(&str, &Graph)],
     weights: &[(TensorSpec, &[u8])],
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), ModelError> {
@@ -77,7 +84,7 @@ pub fn write_programs(
         path: path.to_owned(),
         source,
     };
-    let header = header(programs, weights, metadata)?;
+    let header = header(programs, graphs, weights, metadata)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -121,7 +128,7 @@ pub fn dynamic_model_bytes(
     signature: &Signature,
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<Vec<u8>, ModelError> {
-    programs_bytes(&[only(graph, signature)], weights, &BTreeMap::new())
+    programs_bytes(&[only(graph, signature)], &[], weights, &BTreeMap::new())
 }
 
 /// As [`model_bytes`], for any number of programs: see [`write_programs`].
@@ -130,10 +137,11 @@ pub fn dynamic_model_bytes(
 /// As [`model_bytes`].
 pub fn programs_bytes(
     programs: &[ProgramSource<'_>],
+    graphs: &[(&str, &Graph)],
     weights: &[(TensorSpec, &[u8])],
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, ModelError> {
-    let mut bytes = header(programs, weights, metadata)?;
+    let mut bytes = header(programs, graphs, weights, metadata)?;
     for (_, own) in weights {
         bytes.extend_from_slice(own);
     }
@@ -179,6 +187,7 @@ fn only<'a>(graph: &'a Graph, signature: &'a Signature) -> ProgramSource<'a> {
 /// The metadata of a file with these programs.
 fn metadata(
     programs: &[ProgramSource<'_>],
+    graphs: &[(&str, &Graph)],
     weights: &[(TensorSpec, &[u8])],
 ) -> Result<Json, ModelError> {
     let text = |graph: &Graph| {
@@ -188,6 +197,7 @@ fn metadata(
     if let [program] = programs
         && program.name.is_empty()
         && program.signature.state().is_empty()
+        && graphs.is_empty()
     {
         let signature = program.signature;
         let mut metadata = json!({
@@ -217,19 +227,27 @@ fn metadata(
         .iter()
         .map(|own| Ok((own.name, text(own.graph)?, own.signature)))
         .collect::<Result<Vec<_>, ModelError>>()?;
-    Ok(json!({
+    let mut metadata = json!({
         FORMAT: WITH_STATE.to_string(),
         PROGRAMS: program_entries(&entries)?,
         STATE: write_tensors(STATE, &state)?,
-    }))
+    });
+    if !graphs.is_empty() {
+        let called = graphs.iter();
+        let called = called.map(|(name, graph)| Ok(((*name).to_owned(), text(graph)?)));
+        metadata[GRAPHS] = graph_entries(called.collect::<Result<_, ModelError>>()?)?.into();
+        metadata[FORMAT] = WITH_GRAPHS.to_string().into();
+    }
+    Ok(metadata)
 }
 
 fn header(
     programs: &[ProgramSource<'_>],
+    graphs: &[(&str, &Graph)],
     weights: &[(TensorSpec, &[u8])],
     others: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, ModelError> {
-    let mut metadata = metadata(programs, weights)?;
+    let mut metadata = metadata(programs, graphs, weights)?;
     for (key, text) in others {
         if key.starts_with(OWN) {
             return Err(wrong(

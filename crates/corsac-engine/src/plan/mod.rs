@@ -8,7 +8,9 @@ use crate::aligned_buffer::LINE;
 use crate::kernels::bf16;
 use crate::kernels::blocked::{ConvAlgorithm, conv, linear};
 use crate::kernels::int8;
-use crate::program::{ConvShape, Element, Layout, Op, Program, Source, Step, ValueId};
+use crate::program::{
+    Control, ConvShape, Element, Flow, Layout, Op, Program, Source, Step, ValueId,
+};
 use concat_elision::ConcatElision;
 use placement::{LiveRange, Placement, ResultMemory};
 
@@ -24,6 +26,8 @@ pub struct Plan {
     workspaces: Vec<(Place, usize)>,
     /// Number of elements of each type to allocate.
     lens: Lens,
+    /// Bytes that control flow allocates besides.
+    control_bytes: usize,
 }
 
 /// Place of a value in memory.
@@ -72,6 +76,13 @@ impl Plan {
     /// Plans `program`. Memory is free again after the last step that reads its value.
     #[must_use]
     pub fn of(program: &Program) -> Self {
+        let mut plan = Self::of_values(program);
+        let controls = program.controls().map(control_bytes);
+        plan.control_bytes = controls.fold(0, usize::saturating_add);
+        plan
+    }
+
+    fn of_values(program: &Program) -> Self {
         let lifetimes = Lifetimes::of(program);
         let plan = Self::with_elision(&lifetimes, &ConcatElision::default());
         let elision = ConcatElision::of(program, &lifetimes.result);
@@ -209,7 +220,9 @@ impl Plan {
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let bytes = ELEMENTS.map(|element| self.len(element).saturating_mul(element.size_bytes()));
-        bytes.into_iter().fold(0, usize::saturating_add)
+        bytes
+            .into_iter()
+            .fold(self.control_bytes, usize::saturating_add)
     }
 }
 
@@ -364,6 +377,24 @@ impl<'p> Lifetimes<'p> {
         }
         ranges
     }
+}
+
+/// Bytes that a step with control flow allocates: for the values of its programs, and for their results.
+fn control_bytes(control: &Control) -> usize {
+    let of_results = |body: &Program| {
+        let results = body.outputs().into_iter().map(|value| body.value(value));
+        let bytes = results.map(|info| info.len().saturating_mul(info.element.size_bytes()));
+        bytes.fold(0, usize::saturating_add)
+    };
+    let bodies = control.flow.bodies().map(|body| {
+        let results = of_results(body).saturating_mul(2);
+        Plan::of(body).size_bytes().saturating_add(results)
+    });
+    let rows = match &control.flow {
+        Flow::Scan { body, length, .. } => of_results(body).saturating_mul(*length),
+        Flow::Cond { .. } | Flow::While { .. } => 0,
+    };
+    bodies.fold(rows, usize::saturating_add)
 }
 
 /// Whether a step computes `value`.

@@ -3,6 +3,7 @@
 pub(crate) mod arithmetic;
 mod attention;
 mod broadcast;
+mod control;
 mod conv;
 mod float;
 mod function;
@@ -19,6 +20,7 @@ use rustc_hash::FxHashSet;
 
 pub use arithmetic::Arithmetic;
 pub use attention::{Attention, View};
+pub use control::{Control, Flow};
 pub use conv::{Conv, ConvNd, ConvShape};
 pub use float::Float;
 pub use function::{Binary, Comparison, Half, Levels, Reduction, Rounding, Ternary, Unary};

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::fused::Fused;
 use super::{
-    Arithmetic, Attention, Binary, Combination, Comparison, Conv, ConvNd, IndexPut, Levels,
-    Program, Recurrent, Reduction, Rounding, Scalar, Ternary, Unary,
+    Arithmetic, Attention, Binary, Combination, Comparison, Control, Conv, ConvNd, IndexPut,
+    Levels, Program, Recurrent, Reduction, Rounding, Scalar, Ternary, Unary,
 };
 
 /// Transform that computes a weight from other weights. A batch norm is given by mean, variance,
@@ -327,6 +327,8 @@ pub enum Op {
     /// Each row of the last dimension as its levels give it, which have these bounds and span its range and
     /// 0.
     RoundRows([i32; 2]),
+    /// Other programs, run as elements decide. Inputs and results are those of its [`Flow`](super::Flow).
+    Control(Box<Control>),
     /// Scores and labels by row: the sum of the amounts by which scores of other classes exceed those of
     /// labels less 1.
     LabelMargins,
@@ -388,6 +390,7 @@ impl Op {
             | Self::Sort { .. }
             | Self::ArgReduce { .. }
             | Self::ArgMaxPool(_)
+            | Self::Control(_)
             | Self::LabelMargins => false,
         }
     }
@@ -435,6 +438,7 @@ impl Op {
             | Self::Scan { .. }
             | Self::Sort { .. }
             | Self::ArgReduce { .. }
+            | Self::Control(_)
             | Self::ArgMaxPool(_) => true,
             Self::ChannelScaledConv(_)
             | Self::QuantisedLinear(_)

@@ -59,9 +59,15 @@ impl Step {
         self.inputs.iter_mut().chain(added)
     }
 
-    /// The values that the step computes: its output, and the row result of a fused step.
+    /// The values that the step computes: its output, the row result of a fused step, and the other results of control
+    /// flow.
     pub fn results(&self) -> impl Iterator<Item = ValueId> + '_ {
-        std::iter::once(self.output).chain(self.row_result())
+        let others: &[ValueId] = match &self.op {
+            Op::Control(control) => &control.others,
+            _ => &[],
+        };
+        let fused = std::iter::once(self.output).chain(self.row_result());
+        fused.chain(others.iter().copied())
     }
 
     /// The row result of a fused step.

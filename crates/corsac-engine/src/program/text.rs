@@ -73,8 +73,20 @@ impl Program {
 impl fmt::Display for Program {
     /// One line for a step: `%5[1, 64, 112, 112] = conv(%0, w0) + %3 -> relu`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in self.all_steps() {
-            writeln!(f, "{line}")?;
+        for step in &self.steps {
+            match &step.op {
+                Op::BatchTiling(tiling) => {
+                    for line in tiling.body.all_steps() {
+                        writeln!(f, "{line}, {} times", tiling.count)?;
+                    }
+                }
+                op => {
+                    writeln!(f, "{}", self.line(step))?;
+                    if let Op::Control(control) = op {
+                        control.write_bodies(f)?;
+                    }
+                }
+            }
         }
         let name = |value: ValueId| self.name(value);
         for &(input, value) in &self.written {
@@ -147,6 +159,7 @@ impl Op {
             Self::Ternary(Ternary::AddQuotient(_)) => "addcdiv",
             Self::Arrange { .. } => "arrange",
             Self::Resample { .. } => "resample",
+            Self::Control(control) => control.name(),
             Self::LabelMargins => "margins",
             Self::RoundRows(_) => "round_rows",
             Self::Causal => "causal",

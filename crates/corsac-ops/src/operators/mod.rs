@@ -23,6 +23,7 @@ mod arithmetic;
 mod attention;
 mod columns;
 mod comparison;
+mod control;
 mod conversion;
 mod convolution;
 mod creation;
@@ -404,6 +405,8 @@ pub enum Family {
     Comparison,
     /// Copies and conversions of tensors.
     Conversion,
+    /// Control flow that depends on elements.
+    Control,
     /// Convolutions.
     Convolution,
     /// Creation of tensors.
@@ -448,6 +451,7 @@ const FAMILIES: &[(Family, &[Operator])] = &[
     (Family::Attention, attention::ROWS),
     (Family::Comparison, comparison::ROWS),
     (Family::Conversion, conversion::ROWS),
+    (Family::Control, control::ROWS),
     (Family::Convolution, convolution::ROWS),
     (Family::Creation, creation::ROWS),
     (Family::Dropout, dropout::ROWS),

@@ -35,7 +35,7 @@ pub(crate) fn spelled(op: Op, target: &str) -> Option<&str> {
 }
 
 /// Libraries of operators whose rows are named with the library.
-const LIBRARIES: &[&str] = &["corsac", "prims", "quantized_decomposed"];
+const LIBRARIES: &[&str] = &["corsac", "higher_order", "prims", "quantized_decomposed"];
 
 /// The name of an operator of one of these libraries: `prims.sum` for `torch.ops.prims.sum.default`.
 pub(crate) fn of_library(op: Op, target: &str) -> Option<&str> {

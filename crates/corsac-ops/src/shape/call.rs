@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::dim::Dim;
 use super::error::Failure;
+use super::propagate::TypeHost;
 use super::rule::Signature;
 use super::tensor_type::Shape;
 use super::value::{Tensor, Value};
@@ -39,6 +40,8 @@ pub struct Call<'a> {
     pub(super) exact: bool,
     /// The argument that the result is written to, where one is given.
     pub(super) out: Option<Value>,
+    /// The host of graphs in arguments, if there is one.
+    pub(super) host: Option<&'a dyn TypeHost>,
 }
 
 impl<'a> Call<'a> {
@@ -61,6 +64,7 @@ impl<'a> Call<'a> {
             settings,
             exact: false,
             out: bound.out.filter(|out| !matches!(out, Value::None)),
+            host: None,
         })
     }
 

@@ -32,6 +32,7 @@ mod attention;
 mod binding;
 mod broadcast;
 mod call;
+mod control;
 mod convolution;
 mod cost;
 mod creation;
@@ -76,7 +77,8 @@ pub use dim::{Dim, LEAST_SYMBOL};
 pub use error::{Failure, ShapeError};
 pub use promotion::{Kind, element_bytes, kind, promote};
 pub use propagate::{
-    ModuleFacts, NoModules, Propagator, TypeHost, infer_function, infer_method, symbols,
+    CalledGraph, ModuleFacts, NoModules, Propagator, TypeHost, infer_function, infer_method,
+    symbols,
 };
 pub use rule::{Cost, RuleInfo, Work, has_rule, rules};
 pub use sharded_call::{Place, ShardedCall};

@@ -71,6 +71,9 @@ impl ModuleFacts {
     }
 }
 
+/// A graph that a call names, with the types of its values.
+pub type CalledGraph<'s> = Option<Result<(&'s Graph, Propagator<'s>), Failure>>;
+
 /// Source of the modules, attributes and constants of a graph.
 pub trait TypeHost {
     /// The submodule with this qualified name.
@@ -82,9 +85,24 @@ pub trait TypeHost {
     /// The value of an opaque argument.
     fn constant(&self, id: ExternalId) -> Option<Value>;
 
+    /// The graph that a [`Value::Graph`] names, and the types of its values for these inputs; `None` if there is no
+    /// such graph. Graphs do not call themselves.
+    ///
+    /// # Errors
+    /// If a call in it fails when it runs, or its types are not known.
+    fn graph<'s>(&'s self, _name: &str, _inputs: &[Value], _settings: Settings) -> CalledGraph<'s> {
+        None
+    }
+
     /// Number of storages of the tensors of modules and attributes, which have the numbers below
     /// it.
     fn weight_count(&self) -> usize;
+}
+
+impl std::fmt::Debug for dyn TypeHost + '_ {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TypeHost")
+    }
 }
 
 /// A host without modules, attributes and constants.
@@ -242,7 +260,7 @@ impl<'h> Propagator<'h> {
         &mut self,
         graph: &Graph,
         node: Node<'_>,
-    ) -> Result<(Found, Call<'static>), Failure> {
+    ) -> Result<(Found, Call<'h>), Failure> {
         let found = match (node.op(), node.target()) {
             (Op::CallFunction, Target::Function(function)) => *self
                 .functions
@@ -281,6 +299,7 @@ impl<'h> Propagator<'h> {
         let kwargs = kwargs.map(|(k, arg)| (graph.text(*k), self.argument(graph, arg)));
         let mut call = Call::bind(&found.entry.signature, args, kwargs, self.settings)?;
         call.exact = found.exact;
+        call.host = Some(self.host);
         Ok((found, call))
     }
 
@@ -318,6 +337,18 @@ impl<'h> Propagator<'h> {
             value
         };
         self.values.set(node, Some(value));
+    }
+
+    /// The host of modules, attributes, constants and graphs.
+    #[must_use]
+    pub fn host(&self) -> &'h dyn TypeHost {
+        self.host
+    }
+
+    /// The settings of calls.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.settings
     }
 
     /// Number of storages, those of weights first.

@@ -10,9 +10,9 @@ use super::error::Failure;
 use super::sharding::{Shard, Sizes};
 use super::value::Value;
 use super::{
-    attention, convolution, creation, elementwise, embedding, index, join, libraries, loss, matmul,
-    module, normalisation, pooling, quantisation, recurrent, reduction, resample, scalar, softmax,
-    sorting, spectral, view,
+    attention, control, convolution, creation, elementwise, embedding, index, join, libraries,
+    loss, matmul, module, normalisation, pooling, quantisation, recurrent, reduction, resample,
+    scalar, softmax, sorting, spectral, view,
 };
 use crate::operators::OperatorId;
 use crate::operators::spelling;
@@ -199,6 +199,7 @@ const FAMILIES: &[(&str, &[Rule])] = &[
     ("fourier transforms", spectral::RULES),
     ("numbers and containers", scalar::RULES),
     ("quantisation", quantisation::RULES),
+    ("control flow", control::RULES),
     ("functions of model libraries", libraries::RULES),
 ];
 
@@ -235,7 +236,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 fn operator_of_rule(name: &str) -> Option<OperatorId> {
     let own = match name.rsplit_once('.') {
         Some(("operator", own)) => spelling::of_python(own.trim_matches('_')).unwrap_or(own),
-        Some(("corsac" | "quantized_decomposed", _)) => name,
+        Some(("corsac" | "higher_order" | "quantized_decomposed", _)) => name,
         Some(("linalg", own)) => return OperatorId::named(&format!("linalg_{own}")),
         // `nn.MultiheadAttention.forward` is named by the class.
         Some((class, "forward")) => class.rsplit_once('.').map_or(class, |(_, own)| own),

@@ -105,6 +105,7 @@ fn reorder(r: &mut Relations<'_, '_>, name: &str) -> Option<()> {
         settings: r.call.settings,
         exact: r.call.exact,
         out: None,
+        host: None,
     };
     let Value::Tensor(result) = (r.infer)(&call).ok()? else {
         return None;

@@ -110,6 +110,8 @@ pub enum Value {
     Dict(Arc<[(Value, Value)]>),
     /// `slice(start, stop, step)`
     Slice(Arc<[Value; 3]>),
+    /// A graph of the host, by its name there.
+    Graph(Arc<str>),
     /// Something that has no meaning here.
     Object,
 }
@@ -254,6 +256,7 @@ impl fmt::Display for Value {
             Self::Named(items) => sequence(f, "(", items.iter().map(|(_, item)| item), ")"),
             Self::Dict(entries) => sequence(f, "{", entries.iter().map(|(_, v)| v), "}"),
             Self::Slice(parts) => sequence(f, "slice(", parts.iter(), ")"),
+            Self::Graph(name) => write!(f, "the graph {name}"),
             Self::Object => f.write_str("an object"),
         }
     }

@@ -348,9 +348,11 @@ impl<'py> TypeWriter<'py> {
                     .getattr(intern!(py, "slice"))?
                     .call1(parts)?
             }
-            Value::None | Value::Unknown(_) | Value::Number(_) | Value::Object => {
-                py.None().into_bound(py)
-            }
+            Value::None
+            | Value::Unknown(_)
+            | Value::Number(_)
+            | Value::Graph(_)
+            | Value::Object => py.None().into_bound(py),
         })
     }
 

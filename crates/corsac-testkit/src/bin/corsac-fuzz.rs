@@ -129,11 +129,12 @@ fn model(random: &mut Random) -> Vec<u8> {
         let len = random.below(400);
         return random.bytes(len);
     }
-    let file = match random.below(5) {
+    let file = match random.below(6) {
         0 => fuzz::small_model(),
         1 => fuzz::typed_model(),
         2 => fuzz::sized_model(),
         3 => fuzz::stateful_model(),
+        4 => fuzz::control_model(),
         _ => fuzz::quantised_model(),
     };
     changed(random, file)

@@ -76,7 +76,8 @@ def loop(
     own, captured = read_body(g.reading, body, list(carried), [number, truth], 2, 1)
     rows = own.results[1 + len(carried) :]
     types = [(row.dtype, [0 if size is None else size for size in row.shape]) for row in rows]
-    module = control.Loop(own.module, len(carried), types)
+    length = int(known) if known is not None and always and _condition_is_passed(body) else None
+    module = control.Loop(own.module, len(carried), types, length)
     return _looped(
         g, "loop", module, [count, condition, *carried, *captured], own.results[1:], len(carried)
     )
