@@ -257,6 +257,10 @@ typedef struct corsac_options {
    * Limit of the bytes of any value, and of all that are held at once. By default 8 GiB.
    */
   uint64_t limit_value_bytes;
+  /**
+   * Limit of the iterations of the loops of a call. By default 10,000,000.
+   */
+  uint64_t limit_iterations;
 } corsac_options;
 
 /**

@@ -22,6 +22,8 @@ pub struct Options {
     pub limit_weight_bytes: u64,
     /// Limit of the bytes of any value, and of all that are held at once. By default 8 GiB.
     pub limit_value_bytes: u64,
+    /// Limit of the iterations of the loops of a call. By default 10,000,000.
+    pub limit_iterations: u64,
 }
 
 /// More bytes than options of any version have.
@@ -87,6 +89,7 @@ impl Options {
             nodes: usize::try_from(nodes).unwrap_or(usize::MAX),
             weight_bytes: chosen(self.limit_weight_bytes, default.weight_bytes),
             value_bytes: chosen(self.limit_value_bytes, default.value_bytes),
+            iterations: chosen(self.limit_iterations, default.iterations),
         }
     }
 }

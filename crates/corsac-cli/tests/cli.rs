@@ -377,6 +377,7 @@ fn files_may_have_programs_and_state() {
         folder.path("state.safetensors"),
         &programs,
         &[],
+        &[],
         &BTreeMap::new(),
     )
     .unwrap();

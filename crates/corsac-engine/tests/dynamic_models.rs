@@ -375,8 +375,8 @@ fn hostile_metadata_is_refused() {
         (r#""corsac.format":"3""#, r#""corsac.format":"2""#, "no key"),
         (
             r#""corsac.format":"3""#,
-            r#""corsac.format":"5""#,
-            "version 5",
+            r#""corsac.format":"6""#,
+            "version 6",
         ),
         (
             "corsac.sizes",

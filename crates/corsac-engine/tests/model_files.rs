@@ -228,9 +228,9 @@ fn files_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"1\"",
-            "\"corsac.format\":\"5\"",
+            "\"corsac.format\":\"6\"",
             Version,
-            "version 5 of the format, and this program reads versions 1 to 4",
+            "version 6 of the format, and this program reads versions 1 to 5",
         ),
         (
             "\"corsac.format\":\"1\"",

@@ -182,7 +182,7 @@ fn files_of_integers_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"2\"",
-            "\"corsac.format\":\"5\"",
+            "\"corsac.format\":\"6\"",
             Version,
             "reads versions 1 to 4",
         ),

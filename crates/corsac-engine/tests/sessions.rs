@@ -705,8 +705,8 @@ fn planted_faults_are_found() {
         ),
         (
             "\"corsac.format\":\"4\"",
-            "\"corsac.format\":\"5\"",
-            "version 5",
+            "\"corsac.format\":\"6\"",
+            "version 6",
         ),
         (
             "\"corsac.format\":\"4\"",

@@ -45,7 +45,7 @@ fn of_many_rules_only_those_that_may_match_are_tried() {
     set.index.candidates(id("relu"), &operands, &mut found);
     assert_eq!(found, [7]);
     set.index.candidates(id("my.f7"), &operands, &mut found);
-    assert_eq!(found, []);
+    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
