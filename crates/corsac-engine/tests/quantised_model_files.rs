@@ -184,7 +184,7 @@ fn files_of_integers_that_were_edited_are_errors() {
             "\"corsac.format\":\"2\"",
             "\"corsac.format\":\"6\"",
             Version,
-            "reads versions 1 to 4",
+            "reads versions 1 to 5",
         ),
         (
             "\"corsac.graph\"",

@@ -722,7 +722,7 @@ fn planted_faults_are_found() {
         let error = open(edited(&counter(), from, to)).unwrap_err().to_string();
         assert!(error.contains(expected), "{from} -> {to}: {error}");
     }
-    assert_eq!(VERSION, 4);
+    assert_eq!(VERSION, 5);
 }
 
 #[test]
