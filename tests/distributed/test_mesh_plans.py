@@ -340,8 +340,18 @@ def test_sizes_of_microbatches_that_the_graph_is_not_for_are_left_out():
 
 
 def test_a_graph_for_one_size_of_a_batch_has_microbatches_of_it():
-    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
-    model = nn.Sequential(layer, nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True))
+    class Rows(nn.Module):
+        """Gives each row of a batch of one size a number of its own."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(32, 32)
+
+        def forward(self, x):
+            numbers = torch.tensor([float(row) for row in range(x.shape[0])])
+            return self.layer(x) + numbers[:, None, None]
+
+    model = nn.Sequential(Rows(), Rows())
     x = torch.empty(8, 6, 32, device="meta")
     options = {"ranks": 2, "bandwidth": 1e9, "machine": MACHINE}
     found = plan_mesh(model, x, captured_with=torch.zeros(4, 6, 32), **options)

@@ -71,3 +71,43 @@ def test_modules_that_a_function_calls_are_as_before(tmp_path):
     with pytest.raises(corsac.CompileError):
         corsac.save(lambda x: model(x), tmp_path / "model", torch.ones(4))
     assert model.calls == 0 and torch.equal(model.weight, torch.arange(16.0).view(4, 4))
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer of the given memory."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.register_buffer("count", count)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        y = self.norm(x)
+        self.count.add_(1)
+        return y * self.count
+
+
+MEMORY = {
+    "shared": lambda: torch.zeros(4).share_memory_(),
+    "of others": lambda: torch.frombuffer(bytearray(16), dtype=torch.float32),
+    "its own": lambda: torch.zeros(4),
+}
+
+
+@pytest.mark.parametrize("memory", MEMORY)
+@pytest.mark.parametrize("state", [False, True])
+def test_buffers_of_any_memory_and_statistics_stay(tmp_path, memory, state):
+    count = MEMORY[memory]()
+    model = Counting(count).eval()
+    model.norm.train(not state)
+    address = count.data_ptr()
+    x = torch.randn(8, 4)
+    if state:
+        corsac.save(model, tmp_path / "m.safetensors", (x,), state=True)
+    else:
+        with pytest.raises(corsac.CompileError):
+            corsac.save(model, tmp_path / "m.safetensors", (x,))
+    assert model.count is count and count.data_ptr() == address
+    assert count.tolist() == [0.0] * 4
+    assert model.norm.running_mean.tolist() == [0.0] * 4
+    assert model.norm.running_var.tolist() == [1.0] * 4

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 #: Built-in classes of containers, whose methods run no code of the program.
 _CONTAINERS = (OrderedDict, dict, list, deque, set)
@@ -36,6 +37,11 @@ class Unchanged:
         for root in _roots(program):
             for module in root.modules():
                 self._note(vars(module), known)
+                if isinstance(module, _NormBase) and module.training:
+                    # Their operators do not declare that they write to them.
+                    for statistics in (module.running_mean, module.running_var):
+                        if statistics is not None:
+                            self.keep(statistics)
 
     def _note(self, own: Any, known: set[int]) -> None:
         """Note a tensor or a container, and what is in it."""
@@ -73,7 +79,9 @@ class Unchanged:
             ):
                 tensor.data = memory
         for storage, copy in self._copies.values():
-            storage.resize_(copy.nbytes())
+            # Memory of others, such as arrays, has one size.
+            if storage.nbytes() != copy.nbytes():
+                storage.resize_(copy.nbytes())
             storage.copy_(copy)
 
 

@@ -2,7 +2,8 @@
 //!
 //! A processor that multiplies bytes then multiplies weights of four bits without widening them. A
 //! number is rounded to a multiple of the 2,080,768th part of the largest of its group, which is as
-//! exact as sums in single precision are.
+//! exact as sums in single precision are, unless most of the others are much smaller: such rows stay
+//! numbers.
 
 use multiversion::multiversion;
 
@@ -16,6 +17,8 @@ pub(super) const FACTORS: [i32; PLANES] = [1 << 14, 1 << 7, 1];
 const MOST: f32 = (127 << 14) as f32;
 /// Of smaller numbers, the reciprocal may be infinite.
 const LEAST: f32 = 1e-30;
+/// A number is much smaller than the largest if it is less than this part of it.
+const SMALL: f32 = 1.0 / 64.0;
 /// Most numbers of a group: sums of products of their bytes with weights, times a factor, fit in 32
 /// bits.
 pub(super) const LONGEST: usize = 4096;
@@ -48,7 +51,8 @@ pub(super) struct Group {
 
 impl Levels {
     /// The integers of rows of `depth` numbers, whole chunks, in groups of whole chunks; `None` if a group
-    /// is too long, or has infinite, undefined or very small numbers alone.
+    /// is too long, has infinite or undefined numbers or very small ones alone, or has a few numbers that
+    /// are much larger than most: rounding would change those.
     pub(super) fn new(rows: &[f32], depth: usize, group: usize) -> Option<Self> {
         if group > LONGEST {
             return None;
@@ -73,6 +77,14 @@ fn quantise(numbers: &[f32], bytes: &mut [Bytes]) -> Option<Group> {
     let largest = numbers.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     let are_numbers = numbers.iter().all(|x| x.abs() <= f32::MAX);
     if !are_numbers || (largest > 0.0 && largest < LEAST) {
+        return None;
+    }
+    let least = largest * SMALL;
+    let is_small = |&&x: &&f32| x != 0.0 && x.abs() < least;
+    let small = numbers.iter().filter(is_small).count();
+    let is_zero = |&&x: &&f32| x == 0.0;
+    let zeros = numbers.iter().filter(is_zero).count();
+    if 2 * small > numbers.len() - zeros {
         return None;
     }
     let inverse = if largest > 0.0 { MOST / largest } else { 0.0 };
@@ -152,6 +164,14 @@ mod tests {
                 "{x}"
             );
         }
+        // Most are much smaller than the largest ones.
+        let mut uneven = [0.01; 32];
+        uneven[..4].fill(1.0);
+        assert!(Levels::new(&uneven, 32, 32).is_none());
+        uneven[4..].fill(0.02);
+        assert!(Levels::new(&uneven, 32, 32).is_some());
+        uneven[1..].fill(0.0);
+        assert!(Levels::new(&uneven, 32, 32).is_some());
         let zeros = Levels::new(&[0.0, -0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 8, 8).unwrap();
         assert_eq!(zeros.groups[0].scale, 0.0);
         assert!(Levels::new(&[1.0; 8192], 8192, 8192).is_none());

@@ -295,3 +295,36 @@ fn rows_belong_to_weights_of_their_groups() {
     let rows = other.weights().rows(&x);
     own.weights().multiply(&rows, 32, |_, _, _| {});
 }
+
+#[test]
+fn large_numbers_with_weights_of_zero_leave_the_others_as_they_are() {
+    let mut numbers = Numbers(10);
+    let mut case = Case::new(&mut numbers, Bits::Four, [64, 32, 32]);
+    for column in 0..32 {
+        case.plain[column * 64] = 0;
+    }
+    let plain = case.plain.clone();
+    pack(Bits::Four, &mut case.packed, 64, |column, row| {
+        plain[column * 64 + row]
+    });
+    for large in [1e3, 1e6, 1.7e9] {
+        let mut x: Vec<f32> = (0..64).map(|_| numbers.next()).collect();
+        x[0] = large;
+        for kind in Kind::all() {
+            let weights = case.weights();
+            let mut to = [7.0; 32];
+            multiply(&weights, &weights.rows_for(kind, &x), 32, (&mut to, 32));
+            for (column, got) in to.iter().enumerate() {
+                let products = (0..64).map(|at| f64::from(x[at]) * case.weight(column, at));
+                let [sum, size] = products.fold([0.0, 0.0], |[sum, size]: [f64; 2], x| {
+                    [sum + x, size + x.abs()]
+                });
+                let error = (f64::from(*got) - sum).abs();
+                assert!(
+                    error <= 1e-5 * size,
+                    "{kind:?}: {got} is not {sum} of {size}"
+                );
+            }
+        }
+    }
+}

@@ -83,7 +83,9 @@ def _split_seconds(
     loss = loss_fn(model(*inputs))
     begin = time.perf_counter()
     try:
-        _, groups = stage_backward_input([loss], None, given, model.parameters())
+        gradients, groups = stage_backward_input([loss], None, given, model.parameters())
+        if any(own is None for own in gradients):
+            return 0.0
         stage_backward_weight(model.parameters(), groups)
     except RuntimeError:
         # The loss does not depend on the input.
