@@ -10,6 +10,7 @@ import torch.fx
 from torch import nn
 
 import corsac.fx as fx
+from kit.known import row
 
 
 class Net(nn.Module):
@@ -71,6 +72,21 @@ def test_unused_submodules_are_deleted_and_used_ones_kept():
     after = {name for name, _ in gm.named_modules()}
     assert before - after == {"extra", "extra.deep", "other"}
     assert "net.inner.linear" in after and "holder" in after
+
+
+@row("`delete_all_unused_submodules` where a `get_attr` node reads a module")
+def test_modules_inside_of_one_that_is_read_stay():
+    root = nn.Module()
+    root.branch = fx.symbolic_trace(Net())
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_method("__call__", (graph.get_attr("branch"), x)))
+    gm = fx.GraphModule(root, graph)
+    before = {name for name, _ in gm.named_modules()}
+    gm.delete_all_unused_submodules()
+    assert {name for name, _ in gm.named_modules()} == before
+    assert "branch.inner.linear" in before
+    assert torch.equal(gm(torch.ones(2, 3)), root.branch(torch.ones(2, 3)))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Model files with control flow that depends on elements, compared with PyTorch and with the models themselves."""
 
 import operator
+import pickle
 
 import numpy as np
 import pytest
@@ -94,6 +95,28 @@ def test_loaded_modules_of_pytorch_have_the_graphs(tmp_path):
     with torch.no_grad():
         for own in (x, -x):
             torch.testing.assert_close(module(own), model(own))
+
+
+class Nested(nn.Module):
+    """A branch in a branch."""
+
+    def forward(self, x):
+        def inner(x):
+            return torch.cond(x.sum() > 5, torch.neg, torch.exp, (x,))
+
+        return torch.cond(x.sum() > 0, inner, lambda x: x * 3, (x,))
+
+
+def test_branches_inside_of_each_other_run_natively_in_pytorch_and_pickled(tmp_path):
+    model, path = Nested(), tmp_path / "m.safetensors"
+    native = loaded(exported(model, torch.ones(3)), path, torch.ones(3))
+    copied, module = pickle.loads(pickle.dumps(native)), corsac.load(path)
+    for factor in (1.0, 2.0, -1.0):
+        x = factor * torch.ones(3)
+        for own in (native, copied):
+            assert_equal(own(x.numpy()), model(x))
+        for _ in range(2):
+            torch.testing.assert_close(module(x), model(x))
 
 
 def test_archives_are_converted_and_run(tmp_path):

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from corsac.fx import GraphModule
+from corsac.fx._module_attributes import _get_attr
 from corsac.fx.proxy import TraceError
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ def graphs_in(module: GraphModule) -> Sequence[tuple[Any, GraphModule]]:
     """The nodes of a graph that are graphs which it calls, and these."""
     found = []
     for node in module.graph.find_nodes(op="get_attr"):
-        own = module
-        for part in str(node.target).split("."):
-            own = getattr(own, part)
+        own = _get_attr(module, str(node.target))
         if isinstance(own, GraphModule):
             found.append((node, own))
     return found

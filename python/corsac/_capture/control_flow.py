@@ -16,6 +16,7 @@ from torch import nn
 from corsac._capture.called_graphs import GraphCaller
 from corsac._capture.markers import keeps_control_flow, refuse
 from corsac.fx import GraphModule, Node
+from corsac.fx._module_attributes import _get_attr
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
 
@@ -320,9 +321,7 @@ def _graph_of(module: GraphModule, argument: Any) -> GraphModule | None:
     """The graph that an argument is."""
     if not isinstance(argument, Node) or argument.op != "get_attr":
         return None
-    own: Any = module
-    for part in str(argument.target).split("."):
-        own = getattr(own, part)
+    own = _get_attr(module, str(argument.target))
     if not isinstance(own, (GraphModule, torch.fx.GraphModule)):
         return None
     read = with_control_modules(own)

@@ -116,17 +116,17 @@ class NumpyModel:
         inputs = [(name, dtype, list(shape)) for name, dtype, shape in file.inputs]
         program = ("", file.text, inputs, [], list(file.symbols), list(file.conditions))
         weights = [(spec, file.weight_bytes(number)) for number, spec in enumerate(file.weights)]
-        return _rewritten, (program, weights)
+        return _rewritten, (program, weights, file.graphs)
 
     def __repr__(self) -> str:
         return f"NumpyModel({shown(self.inputs)} -> {shown(self.outputs)})"
 
 
-def _rewritten(program: Any, weights: Any) -> NumpyModel:
-    """The model of a file with this program and these weights."""
+def _rewritten(program: Any, weights: Any, graphs: Any) -> NumpyModel:
+    """The model of a file with this program, these weights, and graphs that it calls."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
-        _core.write_model_file(path, [program], weights, {})
+        _core.write_model_file(path, [program], weights, {}, graphs)
         return NumpyModel(_core.ModelFile(path))
 
 

@@ -56,11 +56,10 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: AutogradGraph, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found, count = graph.forward(list(inputs)), len(graph.wanting)
-        results, saved = tuple(found[:count]), found[count + len(graph.written) :]
+        end = count + len(graph.written)
+        results, saved = tuple(found[:count]), found[end:]
         if graph.written:
-            torch._foreach_copy_(
-                [inputs[at] for at in graph.written], found[count : count + len(graph.written)]
-            )
+            torch._foreach_copy_([inputs[at] for at in graph.written], found[count:end])
         ctx.graph = graph
         #: Inputs that gradients may depend on, whether they are saved or not.
         ctx.inputs = [own for own in inputs if own.requires_grad]

@@ -10,7 +10,7 @@ recording. That takes a fourth of the time. Graphs that are not that simple are 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,11 +28,6 @@ _aten = torch.ops.aten
 
 #: Functional overloads that have another name than their in-place overload.
 _ANEW = {_aten.bernoulli_.float: _aten.bernoulli.p}
-#: Operators that write to statistics; the schema of batch norms does not declare it.
-_WITH_STATE = {
-    _aten.native_batch_norm.default,
-    _aten._fused_moving_avg_obs_fq_helper.default,
-}
 
 
 class NotSimple(Exception):
@@ -207,7 +202,7 @@ class _Recorder(TorchDispatchMode):
             self._stands_for(shown, self._node(args[0]))
             return shown
         target, given = func, kwargs
-        if func in _WITH_STATE and not kwargs:
+        if func in _REPLACEMENTS and not kwargs:
             return self._replaced(func, args)
         if func._schema.is_mutable:
             target, given = self._written_anew(func, args, kwargs)
@@ -314,7 +309,7 @@ class _Recorder(TorchDispatchMode):
 
     def _replaced(self, func: _Operator, args: tuple[Any, ...]) -> Any:
         """Record a functional operator in the place of one that writes to several inputs."""
-        found = _replacement(func, args)
+        found = _REPLACEMENTS[func](args)
         for own in found.written:
             self._check_is_writable(func, own, self._sharing[storage_of(own)])
         node_args = tree_map_only(torch.Tensor, self._node, found.args)
@@ -334,16 +329,17 @@ class _Functional(NamedTuple):
     written: tuple[torch.Tensor, ...] = ()
 
 
-def _replacement(func: _Operator, args: tuple[Any, ...]) -> _Functional:
-    """The call in the place of one of :data:`_WITH_STATE`.
+def _fake_quantiser(args: tuple[Any, ...]) -> _Functional:
+    target = _aten._fused_moving_avg_obs_fq_helper_functional.default
+    return _Functional(target, args, args[3:7])
+
+
+def _batch_norm(args: tuple[Any, ...]) -> _Functional:
+    """The call in the place of ``native_batch_norm``.
 
     Raises:
-        NotSimple: there is none.
+        NotSimple: there is one of two statistics.
     """
-    if func is _aten._fused_moving_avg_obs_fq_helper.default:
-        return _Functional(
-            _aten._fused_moving_avg_obs_fq_helper_functional.default, args, args[3:7]
-        )
     *given, mean, var, training, momentum, eps = args
     if not training:
         target = _aten._native_batch_norm_legit_no_training.default
@@ -352,8 +348,15 @@ def _replacement(func: _Operator, args: tuple[Any, ...]) -> _Functional:
         target = _aten._native_batch_norm_legit.no_stats
         return _Functional(target, (*given, training, momentum, eps))
     if mean is None or var is None:
-        raise NotSimple(f"{func} has one of two statistics")
+        raise NotSimple("a batch norm has one of two statistics")
     return _Functional(_aten._native_batch_norm_legit_functional.default, args, (mean, var))
+
+
+#: Functional calls in the place of operators that write to statistics; the schema of batch norms does not declare it.
+_REPLACEMENTS: dict[_Operator, Callable[[tuple[Any, ...]], _Functional]] = {
+    _aten.native_batch_norm.default: _batch_norm,
+    _aten._fused_moving_avg_obs_fq_helper.default: _fake_quantiser,
+}
 
 
 __all__ = ["JointGraph", "NotSimple", "joint_graph"]

@@ -38,6 +38,13 @@ class Bucket:
         """The numbers of elements of the gradients."""
         return [torch.Size(shape).numel() for shape in self.shapes]
 
+    def places(self) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
+        """Where each gradient is in the bucket: its name and shape, the first element, and their number."""
+        before = 0
+        for name, shape, length in zip(self.names, self.shapes, self.lengths, strict=True):
+            yield name, shape, before, length
+            before += length
+
     def part_length(self, ranks: int) -> int:
         """The number of elements of a rank's part, of which the last ones may be no gradients."""
         return -(-sum(self.lengths) // ranks)
@@ -45,12 +52,11 @@ class Bucket:
     def own_pieces(self, rank: int, ranks: int) -> Iterator[tuple[str, int, int, int]]:
         """What a rank's part has of each gradient: its name, the first element, that of the part, and their number."""
         length = self.part_length(ranks)
-        first, before = rank * length, 0
-        for name, own in zip(self.names, self.lengths, strict=True):
+        first = rank * length
+        for name, _, before, own in self.places():
             start, end = max(before, first), min(before + own, first + length)
             if start < end:
                 yield name, start - before, start - first, end - start
-            before += own
 
 
 def in_buckets(
@@ -207,11 +213,9 @@ def _started(
 
 def _views(graph: Graph, bucket: Bucket, whole: Node) -> Iterator[Node]:
     """The gradients of a bucket."""
-    before = 0
-    for shape, length in zip(bucket.shapes, bucket.lengths, strict=True):
+    for _, shape, before, length in bucket.places():
         part = graph.call_function(_aten.slice.Tensor, (whole, 0, before, before + length))
         yield graph.call_function(_aten.view.default, (part, list(shape)))
-        before += length
 
 
 def _named(graph: Graph, name: str, target: Any, *args: Any) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -135,15 +135,8 @@ class ShardedOptimizer:
         """Take the parts of all ranks of the parameters of a bucket."""
         whole = part.new_empty(self._ranks * part.numel())
         dist.all_gather_into_tensor(whole, part, group=self._module.group)
-        for name, values in zip(bucket.names, _split(bucket, whole), strict=True):
-            self._module.get_parameter(name).copy_(values)
-
-
-def _split(bucket: Bucket, whole: torch.Tensor) -> Iterator[torch.Tensor]:
-    before = 0
-    for shape, length in zip(bucket.shapes, bucket.lengths, strict=True):
-        yield whole.narrow(0, before, length).view(shape)
-        before += length
+        for name, shape, before, length in bucket.places():
+            self._module.get_parameter(name).copy_(whole.narrow(0, before, length).view(shape))
 
 
 __all__ = ["ShardedOptimizer"]

@@ -609,18 +609,17 @@ class GraphModule(torch.nn.Module):
     def delete_all_unused_submodules(self) -> None:
         """Delete every submodule that the graph does not use.
 
-        Used are: modules that a ``call_module`` node calls, with all modules inside; modules on the path to
-        the target of a ``get_attr`` or ``call_module`` node; and that target.
+        Used are: modules that a ``call_module`` node calls or a ``get_attr`` node reads, with all modules inside; and
+        modules on the path to the target of such a node.
         """
         used: set[str] = set()
-        for target, node in _used_targets(self.graph):
+        for target, _ in _used_targets(self.graph):
             used.update(itertools.accumulate(target.split("."), "{}.{}".format))
-            if node.op == "call_module":
-                try:
-                    called = self.get_submodule(target)
-                except AttributeError:
-                    continue  # nothing there to keep
-                used.update(f"{target}.{name}" for name, _ in called.named_modules() if name)
+            try:
+                module = self.get_submodule(target)
+            except AttributeError:
+                continue  # a tensor, or nothing there to keep
+            used.update(f"{target}.{name}" for name, _ in module.named_modules() if name)
         for name in [name for name, _ in self.named_modules() if name not in used]:
             self.delete_submodule(name)
 

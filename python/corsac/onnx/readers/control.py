@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from corsac.onnx import control
+from corsac._capture import control_flow as control
 from corsac.onnx._emitter import Emitter
 from corsac.onnx._registry import reads
 from corsac.onnx._subgraph import Subgraph, read_body, read_subgraphs
