@@ -53,7 +53,6 @@ test: test-rust test-python ## build and run all tests: Rust, then Python
 
 .PHONY: test-all
 test-all: PROPTEST := PROPTEST_CASES=5000 PROPTEST_MAX_GLOBAL_REJECTS=10000000
-test-arm: PROPTEST := $(SAME_GRAPHS)
 test-all: test-rust check-targets test-arm wasm $(EXTENSION) programs ## the same with the slow tests, other targets, and more random graphs each time
 	$(call say,'running all Python tests with the slow ones')
 	@$(PY) -m pytest -q $(WORKERS) -m 'slow or not slow'
@@ -254,6 +253,8 @@ check-targets: require-lint ## clippy of all crates for ARM, Windows, macOS and 
 
 # One test is left out that multiplies large matrices one number at a time: a quarter of an hour in an emulator.
 .PHONY: test-arm
+# An emulator is too slow for the random graphs of test-all.
+test-arm: PROPTEST := $(SAME_GRAPHS)
 test-arm: require ## tests of kernels and engine for 64-bit ARM, in an emulator
 	@for target in $$(scripts/targets.sh --run $(ARM)); do \
 	    printf 'corsac: the tests of kernels and engine for %s\n' "$$target"; \

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use corsac_engine::ModelFile;
 
-use crate::error::Error;
+use crate::border::{ErrorHandle, call};
+use crate::error::{Error, Status};
 use crate::options::Options;
-use crate::pointer::{items, text};
+use crate::pointer::{Place, items, text};
 use crate::strided::reserved;
 
 /// The model file at `path`, with the options of loading it.
@@ -42,6 +43,27 @@ pub(crate) unsafe fn copied(
     own.extend_from_slice(bytes);
     let file = ModelFile::from_bytes(own, &options.limits())?;
     Ok((file, options))
+}
+
+/// Puts what `make` makes of an opened file in the place of a handle.
+///
+/// # Safety
+/// `model` is null or a place for a pointer, and `error` one that [`call`] takes.
+pub(crate) unsafe fn load<T>(
+    model: *mut *mut T,
+    error: *mut *mut ErrorHandle,
+    open: impl FnOnce() -> Result<(ModelFile, Options), Error>,
+    make: impl FnOnce(ModelFile, &Options) -> Result<T, Error>,
+) -> Status {
+    let load = || {
+        // SAFETY: by the contract of this function.
+        let place = unsafe { Place::of_handle(model, "model") }?;
+        let (file, options) = open()?;
+        place.give(make(file, &options)?);
+        Ok(())
+    };
+    // SAFETY: by the contract of this function.
+    unsafe { call(error, load) }
 }
 
 /// The path of a file: any bytes on Unix, UTF-8 elsewhere.

@@ -1,5 +1,6 @@
 //! Texts that language models continue.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use corsac_generate::{Finish, Request, Sampling};
@@ -168,20 +169,22 @@ pub unsafe extern "C" fn corsac_text_model_generate(
             return Ok(());
         }
         let mut batch = model.batch(prompts.len().min(model.most_rows()))?;
-        let mut texts = Vec::new();
+        let mut texts = BTreeMap::new();
         for (number, prompt) in prompts.iter().enumerate() {
             let mut request = settings.clone();
             request.sampling.seed = settings.sampling.seed.wrapping_add(number as u64);
             // SAFETY: by the contract of this function.
             let tokens = unsafe { items(prompt.tokens, prompt.token_count, "tokens") }?;
             request.prompt = tokens.to_vec();
-            texts.push(batch.add(request)?);
+            texts.insert(batch.add(request)?, number);
         }
         while !batch.is_empty() {
             for new in batch.step()? {
-                let text = texts.iter().position(|&own| own == new.sequence);
+                let Some(&text) = texts.get(&new.sequence) else {
+                    continue;
+                };
                 let token = NewToken {
-                    text: text.unwrap_or(0),
+                    text,
                     token: new.token,
                     end: new.finish.into(),
                 };

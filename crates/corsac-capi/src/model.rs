@@ -7,7 +7,7 @@ use corsac_engine::{Model, ModelFile};
 
 use crate::border::{ErrorHandle, call};
 use crate::error::{Error, Status};
-use crate::file::{copied, opened};
+use crate::file::{copied, load, opened};
 use crate::options::Options;
 use crate::pointer::{Place, free, given, text};
 use crate::spec::{Spec, Specs, c_name};
@@ -61,17 +61,8 @@ pub unsafe extern "C" fn corsac_model_load(
     model: *mut *mut ModelHandle,
     error: *mut *mut ErrorHandle,
 ) -> Status {
-    let load = || {
-        // SAFETY: by the contract of this function.
-        let (place, (file, options)) = unsafe {
-            let place = Place::of_handle(model, "model")?;
-            (place, opened(path, options)?)
-        };
-        place.give(ModelHandle::new(file, &options)?);
-        Ok(())
-    };
     // SAFETY: by the contract of this function.
-    unsafe { call(error, load) }
+    unsafe { load(model, error, || opened(path, options), ModelHandle::new) }
 }
 
 /// Loads a model file of `size_bytes` bytes from memory, which may be freed after the call;
@@ -87,17 +78,15 @@ pub unsafe extern "C" fn corsac_model_load_memory(
     model: *mut *mut ModelHandle,
     error: *mut *mut ErrorHandle,
 ) -> Status {
-    let load = || {
-        // SAFETY: by the contract of this function.
-        let (place, (file, options)) = unsafe {
-            let place = Place::of_handle(model, "model")?;
-            (place, copied(bytes, size_bytes, options)?)
-        };
-        place.give(ModelHandle::new(file, &options)?);
-        Ok(())
-    };
     // SAFETY: by the contract of this function.
-    unsafe { call(error, load) }
+    unsafe {
+        load(
+            model,
+            error,
+            || copied(bytes, size_bytes, options),
+            ModelHandle::new,
+        )
+    }
 }
 
 /// Frees a model. Its specs go with it; its results stay. Null is ignored.

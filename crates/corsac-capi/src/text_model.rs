@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_void};
 use corsac_engine::ModelFile;
 use corsac_generate::TextModel;
 
-use crate::border::{ErrorHandle, call};
+use crate::border::ErrorHandle;
 use crate::error::{Error, Status};
-use crate::file::{copied, opened};
+use crate::file::{copied, load, opened};
 use crate::options::Options;
 use crate::pointer::{Place, free};
 
@@ -15,7 +15,7 @@ use crate::pointer::{Place, free};
 pub struct TextModelHandle(TextModel);
 
 impl TextModelHandle {
-    fn new((file, options): (ModelFile, Options)) -> Result<Self, Error> {
+    fn new(file: ModelFile, options: &Options) -> Result<Self, Error> {
         Ok(Self(TextModel::from_file(file, options.threads())?))
     }
 
@@ -36,17 +36,8 @@ pub unsafe extern "C" fn corsac_text_model_load(
     model: *mut *mut TextModelHandle,
     error: *mut *mut ErrorHandle,
 ) -> Status {
-    let load = || {
-        // SAFETY: by the contract of this function.
-        let (place, file) = unsafe {
-            let place = Place::of_handle(model, "model")?;
-            (place, opened(path, options)?)
-        };
-        place.give(TextModelHandle::new(file)?);
-        Ok(())
-    };
     // SAFETY: by the contract of this function.
-    unsafe { call(error, load) }
+    unsafe { load(model, error, || opened(path, options), TextModelHandle::new) }
 }
 
 /// Loads a language model of `size_bytes` bytes from memory, which may be freed after the call; otherwise as
@@ -62,17 +53,15 @@ pub unsafe extern "C" fn corsac_text_model_load_memory(
     model: *mut *mut TextModelHandle,
     error: *mut *mut ErrorHandle,
 ) -> Status {
-    let load = || {
-        // SAFETY: by the contract of this function.
-        let (place, file) = unsafe {
-            let place = Place::of_handle(model, "model")?;
-            (place, copied(bytes, size_bytes, options)?)
-        };
-        place.give(TextModelHandle::new(file)?);
-        Ok(())
-    };
     // SAFETY: by the contract of this function.
-    unsafe { call(error, load) }
+    unsafe {
+        load(
+            model,
+            error,
+            || copied(bytes, size_bytes, options),
+            TextModelHandle::new,
+        )
+    }
 }
 
 /// Frees a language model. Null is ignored.

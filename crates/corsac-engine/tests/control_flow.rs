@@ -5,6 +5,8 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
+mod kit;
+
 use std::collections::BTreeMap;
 
 use corsac_engine::{
@@ -12,23 +14,7 @@ use corsac_engine::{
     Signature, Tensor, TensorSpec, programs_bytes,
 };
 use corsac_ir::Graph;
-
-/// A float32 tensor of this shape.
-fn spec(name: &str, shape: &[usize]) -> TensorSpec {
-    typed(name, DType::Float32, shape)
-}
-
-fn typed(name: &str, dtype: DType, shape: &[usize]) -> TensorSpec {
-    TensorSpec {
-        name: name.to_owned(),
-        dtype,
-        shape: shape.to_vec(),
-    }
-}
-
-fn graph(lines: &str) -> Graph {
-    Graph::parse(&format!("graph v1:\n{lines}")).unwrap()
-}
+use kit::{graph, spec, typed};
 
 /// The bytes of a file with these inputs, the lines of its graph, and those of graphs that it calls.
 fn bytes(inputs: &[TensorSpec], lines: &str, called: &[(&str, &str)]) -> Vec<u8> {

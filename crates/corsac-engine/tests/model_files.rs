@@ -5,32 +5,19 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
+mod kit;
+
 use corsac_engine::{
-    DType, Data, Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec,
-    model_bytes, write_model,
+    DType, Data, Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, model_bytes,
+    write_model,
 };
 use corsac_ir::Graph;
 use corsac_testkit::model_header::edited;
+use kit::{graph, spec, typed};
 use proptest::prelude::*;
-
-fn spec(name: &str, shape: &[usize]) -> TensorSpec {
-    typed(name, DType::Float32, shape)
-}
-
-fn typed(name: &str, dtype: DType, shape: &[usize]) -> TensorSpec {
-    TensorSpec {
-        name: name.to_owned(),
-        dtype,
-        shape: shape.to_vec(),
-    }
-}
 
 fn bytes_of(elements: &[f32]) -> Vec<u8> {
     elements.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
-fn graph(lines: &str) -> Graph {
-    Graph::parse(&format!("graph v1:\n{lines}")).unwrap()
 }
 
 /// `conv(x)`, normalised, its positive part, and the means of its channels.

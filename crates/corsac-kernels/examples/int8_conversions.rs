@@ -9,9 +9,22 @@ use std::time::Instant;
 use corsac_kernels::int8::{Epilogue, Quantisation, Residual, RowScales, rows};
 use corsac_kernels::int8::{dequantise, quantise};
 use corsac_kernels::int8_depthwise::Depthwise;
-use corsac_kernels::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, Sums};
+use corsac_kernels::int8_unit::{COLUMNS, Dense, Int8Unit, Operands, RowSums, Sums};
 
 const ROWS: usize = 128;
+
+/// Sums that are there.
+struct Ready<'a>(&'a [Sums]);
+
+impl RowSums for Ready<'_> {
+    fn rows(&self) -> usize {
+        self.0.len()
+    }
+
+    fn by_blocks(&self, _initial: &Sums, mut pass: impl FnMut(usize, &[Sums])) {
+        pass(0, self.0);
+    }
+}
 
 fn main() {
     let numbers: Vec<f32> = (0..ROWS * COLUMNS)
@@ -82,14 +95,16 @@ fn main() {
             print(
                 &format!("{columns} to_floats{name}"),
                 best(|| {
-                    epilogue.to_floats(black_box(&sums), columns, &mut floats, COLUMNS);
+                    let sums = &Ready(black_box(&sums));
+                    epilogue.multiply_to_floats(sums, &[0; COLUMNS], columns, &mut floats, COLUMNS);
                 }),
             );
             print(
                 &format!("{columns} to_bytes{name}"),
                 best(|| {
-                    epilogue.to_bytes(
-                        black_box(&sums),
+                    epilogue.multiply_to_bytes(
+                        &Ready(black_box(&sums)),
+                        &[0; COLUMNS],
                         columns,
                         &quantisation,
                         &mut bytes,
@@ -117,7 +132,14 @@ fn main() {
         let alone = best(|| unit.multiply(&operands, &zero, &mut sums));
         let apart = best(|| {
             unit.multiply(&operands, &zero, &mut sums);
-            plain.to_bytes(&sums, COLUMNS, &quantisation, &mut to, COLUMNS);
+            plain.multiply_to_bytes(
+                &Ready(&sums),
+                &[0; COLUMNS],
+                COLUMNS,
+                &quantisation,
+                &mut to,
+                COLUMNS,
+            );
         });
         let with = best(|| {
             let product = Dense {

@@ -94,16 +94,16 @@ impl Frame {
         given: &[Data<'_>],
     ) -> Result<(), RunError> {
         let most = control.most_iterations;
-        match (&control.flow, bodies, given) {
-            (Flow::Cond { .. }, [first, second], [condition, operands @ ..]) => {
+        match (control.flow, bodies, given) {
+            (Flow::Cond, [first, second], [condition, operands @ ..]) => {
                 let chosen = if is_true(*condition)? { first } else { second };
                 self.rows.clear();
                 fit(&mut self.current, &chosen.program, usize::MAX)?;
                 let places = self.current.iter_mut().map(Elements::all_mut);
                 run_body(&mut self.context, chosen, operands, places.collect())
             }
-            (Flow::While { carried, .. }, [condition, body], given) => {
-                let (initial, others) = given.split_at(*carried);
+            (Flow::While { carried }, [condition, body], given) => {
+                let (initial, others) = given.split_at(carried);
                 self.rows.clear();
                 self.begin(body, initial)?;
                 let mut truth = Vec::new();
@@ -127,16 +127,15 @@ impl Frame {
                     carried,
                     scanned,
                     length,
-                    ..
                 },
                 [body],
                 given,
             ) => {
-                let (initial, given) = given.split_at(*carried);
-                let (tensors, others) = given.split_at(*scanned);
+                let (initial, given) = given.split_at(carried);
+                let (tensors, others) = given.split_at(scanned);
                 self.begin(body, initial)?;
-                self.begin_rows(body, *carried, *length)?;
-                for at in 0..*length {
+                self.begin_rows(body, carried, length)?;
+                for at in 0..length {
                     count(&mut self.context, most)?;
                     let values = self.current.iter().map(Elements::all);
                     let rows = tensors.iter().map(|own| {

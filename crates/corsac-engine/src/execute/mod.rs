@@ -95,14 +95,13 @@ impl Executable {
             .collect::<Result<_, _>>()?;
         let mut bodies: FxHashMap<usize, Vec<Self>> = FxHashMap::default();
         for (at, step) in program.steps.iter().enumerate() {
-            let own: Vec<&Program> = match &step.op {
-                Op::BatchTiling(tiling) => vec![&tiling.body],
-                Op::Control(control) => control.flow.bodies().collect(),
+            let own = match &step.op {
+                Op::BatchTiling(tiling) => std::slice::from_ref(&tiling.body),
+                Op::Control(control) => &control.bodies,
                 _ => continue,
             };
-            let own = own
-                .into_iter()
-                .map(|body| Self::with_cache(body.clone(), source, cache));
+            let own = own.iter();
+            let own = own.map(|body| Self::with_cache(body.clone(), source, cache));
             bodies.insert(at, own.collect::<Result<_, _>>()?);
         }
         for value in program.results() {

@@ -38,19 +38,18 @@ impl Lowerer<'_, '_> {
             self.body(call, "false_fn", &operands)?,
         ];
         let inputs = std::iter::once(condition).chain(operands.passed);
-        self.control(Flow::Cond { branches }, inputs.collect())
+        self.control(Flow::Cond, branches.into(), inputs.collect())
     }
 
     fn while_loop(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let mut operands = self.changing(call, "carried_inputs")?;
         let carried = operands.passed.len();
         self.add_operands(call, "additional_inputs", &mut operands)?;
-        let flow = Flow::While {
-            condition: self.body(call, "cond_fn", &operands)?,
-            body: self.body(call, "body_fn", &operands)?,
-            carried,
-        };
-        self.control(flow, operands.passed.into())
+        let bodies = vec![
+            self.body(call, "cond_fn", &operands)?,
+            self.body(call, "body_fn", &operands)?,
+        ];
+        self.control(Flow::While { carried }, bodies, operands.passed.into())
     }
 
     fn scan_rows(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -73,12 +72,12 @@ impl Lowerer<'_, '_> {
         operands.passed.append(&mut rows.passed);
         self.add_operands(call, "additional_inputs", &mut operands)?;
         let flow = Flow::Scan {
-            body: self.body(call, "combine_fn", &operands)?,
             carried,
             scanned,
             length,
         };
-        self.control(flow, operands.passed.into())
+        let body = self.body(call, "combine_fn", &operands)?;
+        self.control(flow, vec![body], operands.passed.into())
     }
 
     /// The tensors given for a parameter, which are others in each iteration.
@@ -140,7 +139,12 @@ impl Lowerer<'_, '_> {
     }
 
     /// Adds a step for the current call.
-    fn control(&mut self, flow: Flow, inputs: SmallVec<[ValueId; 4]>) -> Result<Lowered, Reason> {
+    fn control(
+        &mut self,
+        flow: Flow,
+        bodies: Vec<Program>,
+        inputs: SmallVec<[ValueId; 4]>,
+    ) -> Result<Lowered, Reason> {
         let Some(types) = self.types.value(self.node).as_items() else {
             return Err("its result is no tuple".to_owned());
         };
@@ -166,6 +170,7 @@ impl Lowerer<'_, '_> {
         self.program.steps.push(Step {
             op: Op::Control(Box::new(Control {
                 flow,
+                bodies,
                 others: others.into(),
                 most_iterations: u64::MAX,
             })),

@@ -121,7 +121,7 @@ pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), Mo
             check_program(&tiling.body, limits)?;
         }
         if let Op::Control(control) = &step.op {
-            let mut bodies = control.flow.bodies();
+            let mut bodies = control.bodies.iter();
             bodies.try_for_each(|body| check_program(body, limits))?;
         }
         if let Op::Conv(conv) = &step.op {

@@ -130,7 +130,7 @@ impl Compiler {
         program.any_rows = self.shares_weights;
         for control in program.controls_mut() {
             control.most_iterations = self.limits.iterations;
-            let bodies = control.flow.bodies_mut();
+            let bodies = control.bodies.iter_mut();
             bodies.for_each(|body| self.set_options(body));
         }
     }

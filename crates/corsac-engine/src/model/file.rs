@@ -413,12 +413,10 @@ fn read_programs<'w>(
     let mut read: FxHashSet<&str> = places.keys().copied().collect();
     let known = weights.clone().map(|spec| &*spec.name);
     let known: FxHashSet<&str> = known.filter(|name| !read.contains(name)).collect();
-    let names: FxHashSet<&str> = weights.clone().map(|spec| &*spec.name).collect();
-    if let Some((name, _)) = called.iter().find(|(name, _)| names.contains(name)) {
-        return Err(wrong(
-            GRAPHS,
-            format!("a tensor has the name {name:.64?}, too"),
-        ));
+    let mut specs = weights.clone();
+    if let Some(spec) = specs.find(|spec| called.get(&spec.name).is_some()) {
+        let reason = format!("a tensor has the name {:.64?}, too", spec.name);
+        return Err(wrong(GRAPHS, reason));
     }
     let names = Names {
         weights: &known,

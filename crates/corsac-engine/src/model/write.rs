@@ -68,7 +68,8 @@ pub fn write_dynamic_model(
 /// As [`write_model`], for any number of programs, of which the first is the default one. They share `weights` and
 /// the state of their signatures, which has the same types and shapes in all of them. Weights under the names of state
 /// are its initial values, of size 1 where its sizes are symbols; other state begins with zeros. `graphs` are those that
-/// control flow calls, by the names under which `get_attr` nodes read them. `metadata` are other texts for the header, by keys that do not begin with `corsac.`.
+/// control flow calls, by the names under which `get_attr` nodes read them. `metadata` are other texts for the header, by
+/// keys that do not begin with `corsac.`.
 ///
 /// # Errors
 /// As [`write_model`], and if programs have other state of the same name, or a key begins so.

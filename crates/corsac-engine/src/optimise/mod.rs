@@ -24,7 +24,7 @@ use weight_scaling::Scaling;
 /// Simplifies `program`. Folded weights are computed when weights are packed.
 pub fn optimise(program: &mut Program) {
     let controls = program.controls_mut();
-    controls.for_each(|control| control.flow.bodies_mut().for_each(optimise));
+    controls.for_each(|control| control.bodies.iter_mut().for_each(optimise));
     copies::compose(program);
     remove_unused(program);
     quantised::fuse(program);

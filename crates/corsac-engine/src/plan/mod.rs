@@ -386,13 +386,16 @@ fn control_bytes(control: &Control) -> usize {
         let bytes = results.map(|info| info.len().saturating_mul(info.element.size_bytes()));
         bytes.fold(0, usize::saturating_add)
     };
-    let bodies = control.flow.bodies().map(|body| {
+    let bodies = control.bodies.iter().map(|body| {
         let results = of_results(body).saturating_mul(2);
         Plan::of(body).size_bytes().saturating_add(results)
     });
-    let rows = match &control.flow {
-        Flow::Scan { body, length, .. } => of_results(body).saturating_mul(*length),
-        Flow::Cond { .. } | Flow::While { .. } => 0,
+    let rows = match control.flow {
+        Flow::Scan { length, .. } => {
+            let bytes = control.bodies.iter().map(of_results);
+            bytes.fold(0, usize::saturating_add).saturating_mul(length)
+        }
+        Flow::Cond | Flow::While { .. } => 0,
     };
     bodies.fold(rows, usize::saturating_add)
 }

@@ -7,37 +7,31 @@ use super::{Op, Program, ValueId};
 /// A step that runs other programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Control {
-    /// The programs, and when they run.
+    /// When the programs run.
     pub flow: Flow,
+    /// The programs: two for [`Flow::Cond`] and [`Flow::While`], one for [`Flow::Scan`]. Their inputs are values in rows,
+    /// and their results become those of the step.
+    pub bodies: Vec<Program>,
     /// The results behind the first one, which is the output of the step.
     pub others: Vec<ValueId>,
     /// Largest number of iterations of all loops of a run.
     pub most_iterations: u64,
 }
 
-/// Programs, and when they run. Their inputs are values in rows, and their results become those of the step.
-#[derive(Clone, Debug, PartialEq)]
+/// When programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// A truth value and operands: the first program runs on them if it is true, else the second one.
-    Cond {
-        /// The programs.
-        branches: [Program; 2],
-    },
-    /// Values of the loop, and operands: as long as the result of `condition` is true, `body` runs on both, and returns
-    /// the next values of the loop.
+    Cond,
+    /// Values of the loop, and operands: as long as the only result of the first program is true, the second one runs on
+    /// both, and returns the next values of the loop.
     While {
-        /// Its result is one truth value.
-        condition: Program,
-        /// The loop.
-        body: Program,
         /// Number of values of the loop.
         carried: usize,
     },
-    /// Values of the loop, tensors, and operands: `body` runs for each row of the tensors, and returns the next values
-    /// of the loop, and rows of the other results.
+    /// Values of the loop, tensors, and operands: the program runs for each row of the tensors, and returns the next
+    /// values of the loop, and rows of the other results.
     Scan {
-        /// The loop.
-        body: Program,
         /// Number of values of the loop.
         carried: usize,
         /// Number of tensors whose rows are taken.
@@ -50,41 +44,11 @@ pub enum Flow {
 /// Iterations of a loop for which nobody knows how many it has, for estimates of work.
 const GUESSED_ITERATIONS: usize = 8;
 
-impl Flow {
-    /// The programs.
-    pub fn bodies(&self) -> impl Iterator<Item = &Program> {
-        let (first, second) = match self {
-            Self::Cond {
-                branches: [first, second],
-            } => (first, Some(second)),
-            Self::While {
-                condition, body, ..
-            } => (condition, Some(body)),
-            Self::Scan { body, .. } => (body, None),
-        };
-        std::iter::once(first).chain(second)
-    }
-
-    /// The programs, to be changed.
-    pub(crate) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut Program> {
-        let (first, second) = match self {
-            Self::Cond {
-                branches: [first, second],
-            } => (first, Some(second)),
-            Self::While {
-                condition, body, ..
-            } => (condition, Some(body)),
-            Self::Scan { body, .. } => (body, None),
-        };
-        std::iter::once(first).chain(second)
-    }
-}
-
 impl Control {
     /// Name in listings.
     pub(super) fn name(&self) -> &'static str {
         match self.flow {
-            Flow::Cond { .. } => "cond",
+            Flow::Cond => "cond",
             Flow::While { .. } => "while",
             Flow::Scan { .. } => "scan_rows",
         }
@@ -92,9 +56,9 @@ impl Control {
 
     /// Its work, where `of` estimates that of a program.
     pub(crate) fn work(&self, of: fn(&Program) -> usize) -> usize {
-        let works = self.flow.bodies().map(of);
+        let works = self.bodies.iter().map(of);
         match self.flow {
-            Flow::Cond { .. } => works.fold(0, usize::max),
+            Flow::Cond => works.fold(0, usize::max),
             Flow::While { .. } => works
                 .fold(0, usize::saturating_add)
                 .saturating_mul(GUESSED_ITERATIONS),
@@ -107,11 +71,11 @@ impl Control {
     /// Writes its programs, each with its part in the step.
     pub(super) fn write_bodies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: &[&str] = match self.flow {
-            Flow::Cond { .. } => &["true", "false"],
+            Flow::Cond => &["true", "false"],
             Flow::While { .. } => &["condition", "body"],
             Flow::Scan { .. } => &["body"],
         };
-        for (part, body) in parts.iter().zip(self.flow.bodies()) {
+        for (part, body) in parts.iter().zip(&self.bodies) {
             writeln!(f, "  {part}:")?;
             for line in body.to_string().lines() {
                 writeln!(f, "    {line}")?;

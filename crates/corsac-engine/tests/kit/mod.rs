@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use corsac_engine::{Program, Weights, lower, optimise};
+use corsac_engine::{Program, TensorSpec, Weights, lower, optimise};
 use corsac_ir::{Arg, DType, Graph, NodeId};
 use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
 
@@ -34,6 +34,24 @@ pub(crate) fn program(graph: &Graph, inputs: &[Value]) -> Result<Program, String
     let mut program = lower(graph, &types).map_err(|error| error.to_string())?;
     optimise(&mut program);
     Ok(program)
+}
+
+/// The graph of these lines of text.
+pub(crate) fn graph(lines: &str) -> Graph {
+    Graph::parse(&format!("graph v1:\n{lines}")).unwrap()
+}
+
+/// A float32 tensor of a model file.
+pub(crate) fn spec(name: &str, shape: &[usize]) -> TensorSpec {
+    typed(name, DType::Float32, shape)
+}
+
+pub(crate) fn typed(name: &str, dtype: DType, shape: &[usize]) -> TensorSpec {
+    TensorSpec {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+    }
 }
 
 /// Number of elements of a tensor of this shape.

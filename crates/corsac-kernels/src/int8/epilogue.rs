@@ -71,46 +71,19 @@ impl Vectors {
         kinds.into_iter().flatten()
     }
 
-    fn detect() -> Self {
+    pub(super) fn detect() -> Self {
         Self::all().next().unwrap_or(Self::Portable)
     }
 }
 
 impl Epilogue<'_> {
-    /// Writes the first `columns` numbers of each row of sums; rows of `to` begin `stride` elements
-    /// apart.
+    /// Writes the first `columns` numbers of each row of a product, whose sums begin with `initial`; rows
+    /// of `to` begin `stride` elements apart. A few rows are multiplied at a time, so that their sums stay
+    /// in the nearest cache.
     ///
     /// # Panics
-    /// If there are more than 32 columns, if a row is not within `to` or within the residual, or if
-    /// rows lack scales or zero points.
-    pub fn to_floats(&self, sums: &[Sums], columns: usize, to: &mut [f32], stride: usize) {
-        let mut write = self.floats(Vectors::detect(), sums.len(), columns, to, stride);
-        write(0, sums);
-    }
-
-    /// Writes the bytes that stand for the first `columns` numbers of each row of sums, as
-    /// [`quantise`](super::quantise) converts them; rows of `to` begin `stride` bytes apart.
-    ///
-    /// # Panics
-    /// As [`to_floats`](Self::to_floats) and [`quantise`](super::quantise) do.
-    pub fn to_bytes(
-        &self,
-        sums: &[Sums],
-        columns: usize,
-        quantisation: &Quantisation,
-        to: &mut [u8],
-        stride: usize,
-    ) {
-        let rows = sums.len();
-        let mut write = self.bytes(Vectors::detect(), rows, columns, quantisation, to, stride);
-        write(0, sums);
-    }
-
-    /// Multiplies and writes numbers, as [`to_floats`](Self::to_floats) does, a few rows at a time, so
-    /// that sums stay in the nearest cache. Sums begin with `initial`.
-    ///
-    /// # Panics
-    /// As the product and `to_floats` do.
+    /// As the product does; if there are more than 32 columns, if a row is not within `to` or within the
+    /// residual, or if rows lack scales or zero points.
     pub fn multiply_to_floats(
         &self,
         product: &impl RowSums,
@@ -123,11 +96,11 @@ impl Epilogue<'_> {
         product.by_blocks(initial, write);
     }
 
-    /// Multiplies and writes bytes, as [`to_bytes`](Self::to_bytes) does, a few rows at a time, so
-    /// that sums stay in the nearest cache. Sums begin with `initial`.
+    /// As [`multiply_to_floats`](Self::multiply_to_floats), the bytes that stand for numbers, as
+    /// [`quantise`](super::quantise) converts them.
     ///
     /// # Panics
-    /// As the product and `to_bytes` do.
+    /// As `multiply_to_floats` and [`quantise`](super::quantise) do.
     pub fn multiply_to_bytes(
         &self,
         product: &impl RowSums,

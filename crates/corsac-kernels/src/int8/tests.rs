@@ -301,12 +301,12 @@ fn products_are_converted_a_few_rows_at_a_time() {
             rows,
         };
         let (mut to, mut expected) = (vec![0.0; len], vec![0.0; len]);
-        epilogue.to_floats(&sums, columns, &mut expected, STRIDE);
+        epilogue.floats(Vectors::detect(), rows, columns, &mut expected, STRIDE)(0, &sums);
         epilogue.multiply_to_floats(product, &initial, columns, &mut to, STRIDE);
         assert!(to == expected);
         let (mut to, mut expected) = (vec![0; len], vec![0; len]);
         let own = &QUANTISATIONS[1];
-        epilogue.to_bytes(&sums, columns, own, &mut expected, STRIDE);
+        epilogue.bytes(Vectors::detect(), rows, columns, own, &mut expected, STRIDE)(0, &sums);
         epilogue.multiply_to_bytes(product, &initial, columns, own, &mut to, STRIDE);
         assert!(to == expected && to.iter().any(|&byte| byte != to[0]));
     }
@@ -365,14 +365,14 @@ fn no_residual_is_read_past_its_end() {
     let mut case = Case::new(&mut Bits(5), 3);
     case.residual.truncate(2 * STRIDE + 31);
     let epilogue = case.epilogues()[1];
-    epilogue.to_floats(&case.sums, 32, &mut [0.0; 96], 32);
+    epilogue.floats(Vectors::detect(), 3, 32, &mut [0.0; 96], 32)(0, &case.sums);
 }
 
 #[test]
 #[should_panic(expected = "rows lie in the result")]
 fn nothing_is_written_past_the_end() {
     let case = Case::new(&mut Bits(6), 3);
-    case.epilogues()[0].to_floats(&case.sums, 32, &mut [0.0; 95], 32);
+    case.epilogues()[0].floats(Vectors::detect(), 3, 32, &mut [0.0; 95], 32)(0, &case.sums);
 }
 
 #[test]

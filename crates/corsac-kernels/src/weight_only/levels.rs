@@ -80,11 +80,9 @@ fn quantise(numbers: &[f32], bytes: &mut [Bytes]) -> Option<Group> {
         return None;
     }
     let least = largest * SMALL;
-    let is_small = |&&x: &&f32| x != 0.0 && x.abs() < least;
-    let small = numbers.iter().filter(is_small).count();
-    let is_zero = |&&x: &&f32| x == 0.0;
-    let zeros = numbers.iter().filter(is_zero).count();
-    if 2 * small > numbers.len() - zeros {
+    let others = numbers.iter().filter(|&&x| x != 0.0);
+    let small = others.clone().filter(|x| x.abs() < least).count();
+    if 2 * small > others.count() {
         return None;
     }
     let inverse = if largest > 0.0 { MOST / largest } else { 0.0 };

@@ -116,6 +116,10 @@ impl Kind {
         kinds.into_iter().flatten()
     }
 
+    fn detect() -> Self {
+        Self::all().next().unwrap_or(Self::Portable)
+    }
+
     /// Whether weights of four bits are multiplied as bytes.
     fn multiplies_bytes(self) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -196,7 +200,7 @@ impl<'a> Weights<'a> {
     /// If they are not whole rows, or a group is not a multiple of [`CHUNK`].
     #[must_use]
     pub fn rows<'r>(&self, numbers: &'r [f32]) -> Rows<'r> {
-        self.rows_for(Kind::all().next().unwrap_or(Kind::Portable), numbers)
+        self.rows_for(Kind::detect(), numbers)
     }
 
     fn rows_for<'r>(&self, kind: Kind, numbers: &'r [f32]) -> Rows<'r> {
@@ -221,8 +225,8 @@ impl<'a> Weights<'a> {
                 groups.map(|group| group.iter().sum()).collect()
             }
         };
-        let has_levels = kind.multiplies_bytes() && self.bits == Bits::Four;
-        let levels = has_levels.then(|| Levels::new(&numbers, depth, group));
+        let takes_levels = self.takes_levels(kind);
+        let levels = takes_levels.then(|| Levels::new(&numbers, depth, group));
         Rows {
             kind,
             depth,
@@ -241,7 +245,10 @@ impl<'a> Weights<'a> {
     /// Whether products of many rows take less time than those of [widened](Self::widen) weights.
     #[must_use]
     pub fn are_multiplied_as_bytes(&self) -> bool {
-        let kind = Kind::all().next().unwrap_or(Kind::Portable);
+        self.takes_levels(Kind::detect())
+    }
+
+    fn takes_levels(&self, kind: Kind) -> bool {
         kind.multiplies_bytes() && self.bits == Bits::Four && self.group_len() <= levels::LONGEST
     }
 
