@@ -73,6 +73,43 @@ def test_modules_that_a_function_calls_are_as_before(tmp_path):
     assert model.calls == 0 and torch.equal(model.weight, torch.arange(16.0).view(4, 4))
 
 
+class SettingUp(nn.Module):
+    """Sets up attributes, a container and a module in its first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+        self.cache, self.several = None, [None]
+
+    def forward(self, x):
+        if self.cache is None:
+            self.cache, self.extra = torch.ones(4), nn.Identity()
+        if self.several[0] is None:
+            self.several[0] = torch.ones(4)
+        y = x * self.cache * self.several[0]
+        return y + self.counted()
+
+    def counted(self):
+        return self.count.add_(1)
+
+
+class SettingUpAlone(SettingUp):
+    def counted(self):
+        return self.count
+
+
+@pytest.mark.parametrize("sizes", [None, {0: {0: "batch"}}])
+@pytest.mark.parametrize("kind", [SettingUp, SettingUpAlone])
+def test_what_a_first_call_sets_up_is_gone(tmp_path, kind, sizes):
+    model = kind().eval()
+    state = kind is SettingUp
+    x = torch.randn(3, 4)
+    corsac.save(model, tmp_path / "m.safetensors", (x,), dynamic_shapes=sizes, state=state)
+    assert model.cache is None and model.several == [None]
+    assert list(model._modules) == [] and not hasattr(model, "extra")
+    assert model.count.tolist() == [0.0] * 4
+
+
 class Counting(nn.Module):
     """Counts its calls in a buffer of the given memory."""
 

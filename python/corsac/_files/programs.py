@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from corsac import _core
 from corsac._capture.capture import StatefulGraph, graph_with_state, input_names
 from corsac._capture.result_template import is_plain
+from corsac._capture.unchanged import unchanged
 from corsac._engine.native_graph import CompileError
 from corsac._files.dynamic_shapes import DynamicShapes
 from corsac._files.program_graphs import readable, simplified
@@ -261,7 +262,7 @@ class _Part:
             )
 
         given = [own.clone() for own in tensors]
-        with self.buffers.restored():
+        with self.buffers.restored(), unchanged(self.source.model):
             promised = PromisedSizes(self.shapes, given, draft, self._by_graph, self._by_model)
             try:
                 symbols = promised.symbols()

@@ -12,6 +12,7 @@ from torch import nn
 from corsac import _core
 from corsac._capture.capture import graph_for, graph_with_conditions, input_names
 from corsac._capture.exported_program import converted, is_exported, with_plain_inputs
+from corsac._capture.unchanged import unchanged
 from corsac._engine.native_graph import CompileError
 from corsac._files.dynamic_shapes import DynamicShapes
 from corsac._files.exported_ranges import take_checked_ranges, take_ranges
@@ -119,7 +120,8 @@ def _save_graph(
             )
 
         module.recompile()
-        symbols = PromisedSizes(shapes, inputs, draft, module, _called(model)).symbols()
+        with unchanged(model):
+            symbols = PromisedSizes(shapes, inputs, draft, module, _called(model)).symbols()
     program: Any = ("", text, specs, [], symbols, conditions)
     _core.write_model_file(os.fspath(path), [program], weights.rows(), metadata, weights.graphs())
 
