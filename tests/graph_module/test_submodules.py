@@ -77,7 +77,7 @@ def test_unused_submodules_are_deleted_and_used_ones_kept():
 @row("`delete_all_unused_submodules` where a `get_attr` node reads a module")
 def test_modules_inside_of_one_that_is_read_stay():
     root = nn.Module()
-    root.branch = fx.symbolic_trace(Net())
+    root.branch = fx.symbolic_trace(Net().eval())
     graph = fx.Graph()
     x = graph.placeholder("x")
     graph.output(graph.call_method("__call__", (graph.get_attr("branch"), x)))
