@@ -457,6 +457,10 @@ fn sizes_may_be_names() {
             "size batch: 9 is more than 8",
         ),
         (
+            "ops @sized.safetensors --size batch=7 --size batch=8",
+            "size batch: it has two values, 7 and 8",
+        ),
+        (
             "show @sized.safetensors --size n=1",
             "it is no size of the model",
         ),

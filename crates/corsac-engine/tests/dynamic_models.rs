@@ -196,6 +196,10 @@ fn sizes_are_prepared_by_name() {
     assert_eq!(refused(&[]), "size batch: a value is missing (batch=2..64)");
     assert_eq!(refused(&[("batch", 65)]), "size batch: 65 is more than 64");
     assert_eq!(
+        refused(&[("batch", 8), ("batch", 9)]),
+        "size batch: it has two values, 8 and 9"
+    );
+    assert_eq!(
         refused(&[("batch", 4), ("length", 1)]),
         "size length: it is no size of the model; the sizes of the model are batch"
     );

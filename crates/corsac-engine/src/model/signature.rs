@@ -187,7 +187,7 @@ impl Signature {
     /// The values of the symbols with these names. A symbol that is not among them must have one value only.
     ///
     /// # Errors
-    /// If there is no such symbol, a value is out of its range, or one is missing.
+    /// If there is no such symbol, one has two values, a value is out of its range, or one is missing.
     pub fn values(&self, named: &[(&str, usize)]) -> Result<SizeValues, ModelError> {
         let wrong = |name: &str, reason: String| ModelError::Symbol {
             name: name.to_owned(),
@@ -202,9 +202,14 @@ impl Signature {
             return Err(wrong(name, format!("it is no size of the model; {known}")));
         }
         let value = |symbol: &SizeSymbol| {
-            let given = named.iter().find(|(name, _)| *name == symbol.name);
+            let mut given = named.iter().filter(|(name, _)| *name == symbol.name);
             let (_, value) = given
+                .next()
                 .ok_or_else(|| wrong(&symbol.name, format!("a value is missing ({symbol})")))?;
+            if let Some((_, other)) = given.find(|(_, other)| other != value) {
+                let reason = format!("it has two values, {value} and {other}");
+                return Err(wrong(&symbol.name, reason));
+            }
             match out_of_range(symbol, *value) {
                 Some(reason) => Err(wrong(&symbol.name, reason)),
                 None => Ok(*value),

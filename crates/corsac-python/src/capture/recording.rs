@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyRuntimeError;
@@ -64,6 +64,8 @@ pub(crate) struct PyRecording {
     recorded: AtomicU64,
     /// Whether the program has done something unknown: nothing more is analysed then.
     over: AtomicBool,
+    /// Whether looking at an instruction has run code of the program, such as the hash of a key.
+    is_reentered: AtomicBool,
     recording: Mutex<BeingRecorded>,
     /// Objects that the program has made, once it has run.
     made: Mutex<Made>,
@@ -122,6 +124,9 @@ impl PyRecording {
             return Ok(());
         };
         let looked = self.look(py, &mut state, frame, what, given);
+        if self.is_reentered.swap(false, Ordering::Relaxed) {
+            state.opaque("it computes hashes or comparisons of its keys with tensors");
+        }
         if state.is_opaque() && !self.over.swap(true, Ordering::Relaxed) {
             // The program may ask who traces it, and goes on faster. The kept objects are dropped
             // now, as without a recording; that may call code that looks at this recording.
@@ -131,6 +136,19 @@ impl PyRecording {
             drop(kept);
         }
         looked
+    }
+
+    /// Uses the state; `None` within the trace function, which has called code of the program: that
+    /// is refused then.
+    fn with_state<T>(&self, used: impl FnOnce(&mut State) -> T) -> Option<T> {
+        match self.state.try_lock() {
+            Ok(mut state) => Some(used(&mut state)),
+            Err(error) => {
+                let is_held = matches!(error, TryLockError::WouldBlock);
+                self.is_reentered.fetch_or(is_held, Ordering::Relaxed);
+                None
+            }
+        }
     }
 
     fn look<'py>(
@@ -370,6 +388,7 @@ impl PyRecording {
             assume: function("assume")?,
             recorded: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            is_reentered: AtomicBool::new(false),
             recording: Mutex::default(),
             made: Mutex::default(),
         })
@@ -421,11 +440,10 @@ impl PyRecording {
 
     /// Record a read of the contents of a container that is an argument of an operator.
     pub(super) fn reads(&self, container: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = container.py();
-        let Ok(mut state) = self.state.try_lock() else {
-            return Ok(());
-        };
-        Look::new(py, &mut state, 0)?.deep(container, 0, Purpose::Compared)
+        self.with_state(|state| {
+            Look::new(container.py(), state, 0)?.deep(container, 0, Purpose::Compared)
+        })
+        .unwrap_or(Ok(()))
     }
 
     /// A new object with the value of `value` that stands for a size or, `of_values`, for an
@@ -436,10 +454,8 @@ impl PyRecording {
         value: &Bound<'py, PyAny>,
         of_values: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        match self.state.lock() {
-            Ok(mut state) => state.symbols.add(expression, value, of_values),
-            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
-        }
+        self.with_state(|state| state.symbols.add(expression, value, of_values))
+            .unwrap_or_else(|| Ok(value.clone()))
     }
 
     /// Set the places that hold other numbers in each call, which become symbols: dictionaries with
@@ -457,23 +473,22 @@ impl PyRecording {
     /// Whether the number that a tensor method returns goes to the program, not to a C function
     /// that calls the method.
     fn makes_number(&self) -> bool {
-        self.state.lock().is_ok_and(|state| state.makes_number)
+        self.with_state(|state| state.makes_number)
+            .unwrap_or_default()
     }
 
     /// Expression that a number stands for; None if it is not one of this recording. Also for a
     /// recording that is finished.
     fn expression<'py>(&self, own: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-        let running = self.state.lock().ok()?.symbols.expression(own);
+        let running = self.with_state(|state| state.symbols.expression(own))?;
         running.or_else(|| self.made.lock().ok()?.symbols.expression(own))
     }
 
     /// Fix the symbols in a value to their numbers. Also for a recording that is finished.
     fn fix(&self, own: &Bound<'_, PyAny>) -> PyResult<()> {
-        if let (Ok(mut state), Ok(mut made)) = (self.state.lock(), self.made.lock()) {
-            state.symbols.fix(own, 0)?;
-            made.symbols.fix(own, 0)?;
-        }
-        Ok(())
+        self.with_state(|state| state.symbols.fix(own, 0))
+            .unwrap_or(Ok(()))?;
+        (self.made.lock()).map_or(Ok(()), |mut made| made.symbols.fix(own, 0))
     }
 
     /// Comparisons of symbols and integers that have to give the same results again; or the name of
@@ -713,10 +728,8 @@ impl PyRecording {
     /// call, unless the program has made the function or one of its arguments.
     #[pyo3(signature = (function, *arguments))]
     fn ask(&self, function: &Bound<'_, PyAny>, arguments: &Bound<'_, PyTuple>) -> PyResult<()> {
-        match self.state.lock() {
-            Ok(mut state) => state.reads.call(function, arguments),
-            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
-        }
+        self.with_state(|state| state.reads.call(function, arguments))
+            .unwrap_or(Ok(()))
     }
 
     /// Guard a setting once the program calls this code of ``ours``, which may change it: as it is before the first
