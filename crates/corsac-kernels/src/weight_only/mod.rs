@@ -3,16 +3,17 @@
 //! Of few rows, as when a language model decodes a token, a product takes as long as its weights are
 //! read from memory, which fewer bits make shorter. A weight is `(bits - zero_point) * scale`, with a
 //! scale for each group of consecutive weights of a column. Weights lie in panels of 32 columns, so
-//! that a vector holds the same place of sixteen columns, and no sum goes across a vector; where a
-//! vector has 512 bits, the four bits of each lane choose a number from a table of sixteen. Sums are in
-//! single precision, in an order that depends on the processor; many rows [widen](Weights::widen)
-//! weights once. A processor that multiplies bytes in vectors of 512 bits multiplies weights of four bits
-//! with [levels] of the rows.
+//! that a vector holds the same places of sixteen columns, and no sum goes across a vector. A processor
+//! that multiplies bytes in vectors of 512 bits multiplies weights with [levels] of the rows. Others
+//! widen weights as they multiply; many rows [widen](Weights::widen) them once. Sums are in single
+//! precision, in an order that depends on the processor.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
 mod levels;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod quantise;
 #[cfg(test)]
 mod tests;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -32,6 +33,8 @@ pub const PANEL: usize = 32;
 pub const CHUNK: usize = 8;
 /// Rows that are multiplied with a panel at a time: whole blocks of eight.
 const ROWS: usize = 16;
+/// Bytes of consecutive weights of a column.
+const WORD: usize = 4;
 
 /// Size of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +53,31 @@ impl Bits {
     }
 
     fn chunk_len(self) -> usize {
+        CHUNK / self.in_word() * PANEL * WORD
+    }
+
+    /// Weights in a word.
+    const fn in_word(self) -> usize {
         match self {
-            Self::Four => CHUNK * PANEL / 2,
-            Self::Eight => CHUNK * PANEL,
+            Self::Four => 8,
+            Self::Eight => 4,
         }
+    }
+
+    /// What is added to a weight so that its bits are those of an unsigned number.
+    const fn excess(self) -> i32 {
+        match self {
+            Self::Four => 8,
+            Self::Eight => 128,
+        }
+    }
+
+    /// A weight of the word that holds it, which is the `at`-th one of a column in a chunk.
+    #[inline(always)]
+    fn weight(self, word: u32, at: usize) -> i32 {
+        let size = 32 / self.in_word();
+        let bits = word >> (size * (at % self.in_word())) & ((1 << size) - 1);
+        bits.cast_signed() - self.excess()
     }
 }
 
@@ -104,7 +128,7 @@ impl Kind {
     fn all() -> impl Iterator<Item = Self> {
         let kinds = [
             #[cfg(target_arch = "x86_64")]
-            vnni::has().then_some(Self::Vnni),
+            (vnni::has() && quantise::has()).then_some(Self::Vnni),
             #[cfg(target_arch = "x86_64")]
             lanes::has_avx512().then_some(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
@@ -119,15 +143,6 @@ impl Kind {
     fn detect() -> Self {
         Self::all().next().unwrap_or(Self::Portable)
     }
-
-    /// Whether weights of four bits are multiplied as bytes.
-    fn multiplies_bytes(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self == Self::Vnni {
-            return true;
-        }
-        false
-    }
 }
 
 /// Rows of numbers, prepared for products with [weights](Weights::rows) of some groups.
@@ -137,7 +152,7 @@ pub struct Rows<'a> {
     /// Numbers of a row, whole chunks.
     depth: usize,
     numbers: Cow<'a, [f32]>,
-    /// The sums of each row's numbers in each group, if there are zero points.
+    /// The sums of each row's numbers in each group, if there are zero points and no levels.
     sums: Vec<f32>,
     /// Integers in the place of the numbers, where products are of bytes.
     levels: Option<Levels>,
@@ -153,10 +168,19 @@ struct Product<'a> {
     zero_points: Option<&'a [i8]>,
     /// Rows of whole chunks, one after the other.
     rows: &'a [f32],
-    /// The sums of each row's numbers in each group, if there are zero points.
+    /// The sums of each row's numbers in each group, if there are zero points and no levels.
     sums: &'a [f32],
     /// Integers in the place of the rows, and the first of the rows among them.
     levels: Option<(&'a Levels, usize)>,
+}
+
+impl Rows<'_> {
+    /// Whether products are of bytes: of many rows, they take less time than those of
+    /// [widened](Weights::widen) weights.
+    #[must_use]
+    pub fn are_bytes(&self) -> bool {
+        self.levels.is_some()
+    }
 }
 
 impl<'a> Weights<'a> {
@@ -218,21 +242,27 @@ impl<'a> Weights<'a> {
             }
         };
         let group = self.group_len();
+        let levels = match kind {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Vnni => Levels::new(self.bits, &numbers, [depth, group], |numbers, bytes| {
+                // SAFETY: only `all` makes this kind, after checking the processor.
+                unsafe { quantise::quantise(self.bits, numbers, bytes) }
+            }),
+            _ => None,
+        };
         let sums = match self.zero_points {
-            None => Vec::new(),
-            Some(_) => {
+            Some(_) if levels.is_none() => {
                 let groups = numbers.chunks(depth).flat_map(|row| row.chunks(group));
                 groups.map(|group| group.iter().sum()).collect()
             }
+            _ => Vec::new(),
         };
-        let takes_levels = self.takes_levels(kind);
-        let levels = takes_levels.then(|| Levels::new(&numbers, depth, group));
         Rows {
             kind,
             depth,
             numbers,
             sums,
-            levels: levels.flatten(),
+            levels,
         }
     }
 
@@ -240,16 +270,6 @@ impl<'a> Weights<'a> {
     fn group_len(&self) -> usize {
         let depth = self.depth.next_multiple_of(CHUNK);
         self.group.min(depth).next_multiple_of(CHUNK)
-    }
-
-    /// Whether products of many rows take less time than those of [widened](Self::widen) weights.
-    #[must_use]
-    pub fn are_multiplied_as_bytes(&self) -> bool {
-        self.takes_levels(Kind::detect())
-    }
-
-    fn takes_levels(&self, kind: Kind) -> bool {
-        kind.multiplies_bytes() && self.bits == Bits::Four && self.group_len() <= levels::LONGEST
     }
 
     /// Multiplies [rows](Self::rows). Calls `write(row, column, sums)` with some sums of a row at a
@@ -273,12 +293,16 @@ impl<'a> Weights<'a> {
             self.depth.next_multiple_of(CHUNK),
             "numbers of a row"
         );
-        if self.zero_points.is_some() {
-            assert_eq!(rows.sums.len(), count * groups, "a sum for each group");
-        }
         if let Some(levels) = &rows.levels {
-            assert_eq!(self.bits, Bits::Four, "rows for weights of four bits");
-            assert_eq!(levels.groups.len(), count * groups, "groups of rows");
+            assert_eq!(levels.bits, self.bits, "rows for weights of these bits");
+            let blocks = levels::blocks(depth, self.group_len()).count();
+            assert_eq!(
+                levels.blocks.len(),
+                count * blocks,
+                "a block for each group"
+            );
+        } else if self.zero_points.is_some() {
+            assert_eq!(rows.sums.len(), count * groups, "a sum for each group");
         }
         for (panel, first) in (0..columns).step_by(PANEL).enumerate() {
             let own = self.range(panel..panel + 1);
@@ -375,7 +399,7 @@ impl Product<'_> {
     fn run(&self, kind: Kind, results: &mut [[f32; PANEL]]) {
         match (kind, self.levels) {
             // SAFETY: only `all` makes this kind, after checking the processor; `Weights` has checked
-            // all lengths, and that weights are of four bits.
+            // all lengths.
             #[cfg(target_arch = "x86_64")]
             (Kind::Vnni, Some((levels, first))) => unsafe {
                 vnni::multiply(self, levels, first, results);
@@ -397,8 +421,8 @@ impl Product<'_> {
 
 /// Packs a panel of up to 32 columns: element `row` of column `column` is `weight(column, row)`.
 ///
-/// The layout: chunks of eight rows. With eight bits, each row of a chunk has a byte of each column;
-/// with four, each column has 32 bits, the first row's lowest, of the weight plus 8.
+/// The layout: words of 32 bits, those of all columns one after the other. A word has four consecutive
+/// weights of a column, with four bits eight, the first one in its lowest bits; each with 128 or 8 added.
 ///
 /// # Panics
 /// If `packed` is not as long as a panel, or a weight does not fit.
@@ -409,26 +433,21 @@ pub fn pack(
     mut weight: impl FnMut(usize, usize) -> i8,
 ) {
     assert_eq!(packed.len(), bits.panel_len(depth), "bytes of a panel");
-    let mut weight = |column, row| if row < depth { weight(column, row) } else { 0 };
-    for (chunk, packed) in packed.chunks_exact_mut(bits.chunk_len()).enumerate() {
-        let first = chunk * CHUNK;
-        match bits {
-            Bits::Eight => {
-                for (at, byte) in packed.iter_mut().enumerate() {
-                    *byte = weight(at % PANEL, first + at / PANEL).cast_unsigned();
-                }
-            }
-            Bits::Four => {
-                for (at, byte) in packed.iter_mut().enumerate() {
-                    let (column, row) = (at / (CHUNK / 2), first + at % (CHUNK / 2) * 2);
-                    let [low, high] = [row, row + 1].map(|row| {
-                        let own = weight(column, row);
-                        assert!((-8..8).contains(&own), "weight {own} of four bits");
-                        (own + 8).cast_unsigned()
-                    });
-                    *byte = low | high << 4;
-                }
-            }
+    let (in_word, excess) = (bits.in_word(), bits.excess());
+    for (at, word) in packed.as_chunks_mut::<WORD>().0.iter_mut().enumerate() {
+        let (column, first) = (at % PANEL, at / PANEL * in_word);
+        let mut all = 0;
+        for row in (first..first + in_word).rev() {
+            let own = if row < depth { weight(column, row) } else { 0 };
+            let own = i32::from(own) + excess;
+            assert!(
+                (0..2 * excess).contains(&own),
+                "weight {} of {} bits",
+                own - excess,
+                32 / in_word
+            );
+            all = all << (32 / in_word) | own.cast_unsigned();
         }
+        *word = all.to_le_bytes();
     }
 }

@@ -19,7 +19,10 @@ pub(super) fn multiply(product: &Product<'_>, results: &mut [[f32; PANEL]]) {
             let packed = product.packed[first * len..last * len].chunks_exact(len);
             let mut sums = [0.0; PANEL];
             for (packed, numbers) in packed.zip(&numbers[first..last]) {
-                chunk(product.bits, packed, numbers, &mut sums);
+                match product.bits {
+                    Bits::Four => chunk(Bits::Four, packed, numbers, &mut sums),
+                    Bits::Eight => chunk(Bits::Eight, packed, numbers, &mut sums),
+                }
             }
             let own = group * PANEL..(group + 1) * PANEL;
             if let Some(zero_points) = product.zero_points {
@@ -38,24 +41,11 @@ pub(super) fn multiply(product: &Product<'_>, results: &mut [[f32; PANEL]]) {
 /// Adds the products of a chunk.
 #[inline(always)]
 fn chunk(bits: Bits, packed: &[u8], numbers: &[f32; CHUNK], sums: &mut [f32; PANEL]) {
-    match bits {
-        Bits::Eight => {
-            for (packed, &x) in packed.as_chunks::<PANEL>().0.iter().zip(numbers) {
-                for lane in 0..PANEL {
-                    sums[lane] += x * f32::from(packed[lane].cast_signed());
-                }
-            }
-        }
-        Bits::Four => {
-            let mut lanes = [0; PANEL];
-            for (lane, bytes) in lanes.iter_mut().zip(packed.as_chunks().0) {
-                *lane = u32::from_le_bytes(*bytes);
-            }
-            for (at, &x) in numbers.iter().enumerate() {
-                for lane in 0..PANEL {
-                    let weight = ((lanes[lane] >> (4 * at)) & 15).cast_signed() - 8;
-                    sums[lane] += x * weight as f32;
-                }
+    let words = packed.as_chunks().0.chunks_exact(PANEL);
+    for (words, numbers) in words.zip(numbers.chunks_exact(bits.in_word())) {
+        for (at, &x) in numbers.iter().enumerate() {
+            for (sum, word) in sums.iter_mut().zip(words) {
+                *sum += x * bits.weight(u32::from_le_bytes(*word), at) as f32;
             }
         }
     }

@@ -5,7 +5,7 @@ use super::lanes::Lanes;
 use super::lanes::Neon;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
-use super::{Bits, CHUNK, PANEL, Product, Scales};
+use super::{Bits, CHUNK, PANEL, Product, Scales, WORD};
 use crate::prefetch::{self, DISTANCE, LINE};
 
 /// Sets the sums of each row with vectors of 512 bits.
@@ -161,20 +161,16 @@ unsafe fn chunk<L: Lanes, const BITS: usize, const M: usize, const V: usize, con
         for line in 0..CHUNK * PANEL * BITS / 8 / LINE {
             prefetch::nearest(packed.wrapping_add(DISTANCE + line * LINE));
         }
-        let mut chunks = [L::chunk(packed); V];
-        if BITS == 4 {
-            for (v, chunk) in chunks.iter_mut().enumerate().skip(1) {
-                *chunk = L::chunk(packed.add(v * L::LANES * CHUNK / 2));
-            }
-        }
+        let mut words = [L::words::<BITS>(packed); V];
         for at in 0..CHUNK {
+            let (word, place) = (at * BITS / 32, at * BITS % 32);
             let mut weights = [L::zero(); V];
-            for (v, weights) in weights.iter_mut().enumerate() {
-                if BITS == 4 {
-                    (*weights, chunks[v]) = L::next(chunks[v]);
-                } else {
-                    *weights = L::bytes(packed.add(at * PANEL + v * L::LANES));
+            for v in 0..V {
+                if place == 0 {
+                    let column = word * PANEL + v * L::LANES;
+                    words[v] = L::words::<BITS>(packed.add(column * WORD));
                 }
+                weights[v] = L::weights::<BITS>(words[v], place / BITS);
             }
             for (row, sums) in parts[at % S].iter_mut().enumerate() {
                 let x = L::all(numbers.add(row * step + at).read());

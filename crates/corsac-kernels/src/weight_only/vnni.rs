@@ -1,21 +1,24 @@
-//! Products of weights of four bits with [levels](super::levels) of rows, of 64 bytes at a time.
+//! Products of weights with [levels](super::levels) of rows, of 64 bytes at a time.
 
 use std::arch::x86_64::{
     __m512, __m512i, _mm_loadu_si128, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512,
     _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_dpbusd_epi32,
-    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps,
-    _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_srli_epi16,
-    _mm512_storeu_ps,
+    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi8,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32,
+    _mm512_srli_epi16, _mm512_storeu_ps,
 };
+use std::ops::Range;
 
-use super::levels::{Bytes, FACTORS, Levels, PLANES};
-use super::{Bits, PANEL, Product, Scales};
+use super::levels::{Block, Bytes, FACTORS, IN_BLOCK, Levels, PLANES};
+use super::{Bits, CHUNK, PANEL, Product, Scales, WORD};
 use crate::prefetch::{self, DISTANCE, LINE};
 
 /// Numbers of a vector.
 const LANES: usize = 16;
 /// Vectors of a panel.
 const VECTORS: usize = PANEL / LANES;
+/// Vectors of bytes of some columns of a chunk.
+const WORDS: usize = CHUNK / WORD;
 
 /// Whether the processor has the instructions of [`multiply`].
 pub(super) fn has() -> bool {
@@ -30,8 +33,8 @@ pub(super) fn has() -> bool {
 /// If there are not the levels of as many rows as results.
 ///
 /// # Safety
-/// The processor [`has`] the instructions. Weights are of four bits, and there are scales, and zero points
-/// if there are any, for all groups of the panel.
+/// The processor [`has`] the instructions. There are scales, and zero points if there are any, for all
+/// groups of the panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(super) unsafe fn multiply(
     product: &Product<'_>,
@@ -39,61 +42,66 @@ pub(super) unsafe fn multiply(
     mut first: usize,
     mut results: &mut [[f32; PANEL]],
 ) {
-    let chunks = product.packed.len() / Bits::Four.chunk_len();
+    let chunks = product.packed.len() / product.bits.chunk_len();
     assert!(
         (first + results.len()) * chunks <= levels.bytes.len(),
         "levels of rows"
     );
-    // More sums than those of two rows do not stay in registers.
+    // More sums than those of four rows do not stay in registers.
     while !results.is_empty() {
-        let (own, rest) = results.split_at_mut(results.len().min(2));
+        let (own, rest) = results.split_at_mut(results.len().min(4));
         let count = own.len();
         // SAFETY: by the contract of this function; the levels of these rows are there.
         unsafe {
-            match count {
-                2 => panel::<2>(product, levels, first, own),
-                _ => panel::<1>(product, levels, first, own),
+            match (product.bits, count) {
+                (Bits::Four, 4) => panel::<4, 4>(product, levels, first, own),
+                (Bits::Four, 3) => panel::<4, 3>(product, levels, first, own),
+                (Bits::Four, 2) => panel::<4, 2>(product, levels, first, own),
+                (Bits::Four, _) => panel::<4, 1>(product, levels, first, own),
+                (Bits::Eight, 4) => panel::<8, 4>(product, levels, first, own),
+                (Bits::Eight, 3) => panel::<8, 3>(product, levels, first, own),
+                (Bits::Eight, 2) => panel::<8, 2>(product, levels, first, own),
+                (Bits::Eight, _) => panel::<8, 1>(product, levels, first, own),
             }
         }
         (first, results) = (first + count, rest);
     }
 }
 
-/// Sets the sums of `M` rows.
+/// Sets the sums of `M` rows, of weights of `BITS` bits.
 ///
 /// # Safety
 /// As [`multiply`]; the levels of the rows are there.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn panel<const M: usize>(
+unsafe fn panel<const BITS: usize, const M: usize>(
     product: &Product<'_>,
     levels: &Levels,
     first: usize,
     results: &mut [[f32; PANEL]],
 ) {
-    let len = Bits::Four.chunk_len();
-    let chunks = product.packed.len() / len;
-    let groups = chunks.div_ceil(product.group);
+    let chunks = product.packed.len() / product.bits.chunk_len();
     let results = &mut results[..M];
-    results.fill([0.0; PANEL]);
-    for group in 0..groups {
-        let start = group * product.group;
+    let mut all = [[_mm512_setzero_ps(); VECTORS]; M];
+    let of_row = levels.blocks.len() / (levels.bytes.len() / chunks);
+    let mut at = first * of_row;
+    for (group, start) in (0..chunks).step_by(product.group).enumerate() {
         let end = chunks.min(start + product.group);
-        let levels_of = |row: usize| levels.groups[(first + row) * groups + group];
-        // Weights are eight more than they stand for.
-        let mut sums: [[[__m512i; PLANES]; VECTORS]; M] = std::array::from_fn(|row| {
-            [levels_of(row).sums.map(|sum| _mm512_set1_epi32(-8 * sum)); VECTORS]
-        });
-        for chunk in start..end {
-            let rows: [&Bytes; M] =
-                std::array::from_fn(|row| &levels.bytes[(first + row) * chunks + chunk]);
-            // SAFETY: the panel has this chunk.
-            unsafe {
-                add_chunk(
-                    &mut sums,
-                    product.packed[chunk * len..][..len].as_ptr(),
-                    rows,
-                )
-            };
+        let mut sums = [[_mm512_setzero_ps(); VECTORS]; M];
+        let mut totals = [0.0; M];
+        for start in (start..end).step_by(IN_BLOCK) {
+            let mut own = [&levels.blocks[at]; M];
+            for (row, block) in own.iter_mut().enumerate().skip(1) {
+                *block = &levels.blocks[at + row * of_row];
+            }
+            at += 1;
+            let chunks = start..end.min(start + IN_BLOCK);
+            // SAFETY: the panel has these chunks.
+            unsafe { add_block::<BITS, M>(&mut sums, product, levels, first, chunks, own) };
+            if product.zero_points.is_some() {
+                for (total, block) in totals.iter_mut().zip(own) {
+                    *total += block.sum;
+                }
+            }
         }
         for v in 0..VECTORS {
             let at = group * PANEL + v * LANES;
@@ -113,31 +121,64 @@ unsafe fn panel<const M: usize>(
                 });
                 (scales, zero_points)
             };
-            for (row, result) in results.iter_mut().enumerate() {
-                let own = levels_of(row);
-                let [highest, middle, lowest] = sums[row][v];
-                let rest = _mm512_add_epi32(_mm512_slli_epi32::<7>(middle), lowest);
-                let factor = _mm512_set1_ps(FACTORS[0] as f32);
-                let mut sum: __m512 = _mm512_fmadd_ps(
-                    _mm512_cvtepi32_ps(highest),
-                    factor,
-                    _mm512_cvtepi32_ps(rest),
-                );
+            for (row, all) in all.iter_mut().enumerate() {
+                let mut sum = sums[row][v];
                 if let Some(zero_points) = zero_points {
-                    let parts = FACTORS.into_iter().zip(own.sums);
-                    let all: i64 = parts
-                        .map(|(factor, sum)| i64::from(factor) * i64::from(sum))
-                        .sum();
-                    sum = _mm512_fnmadd_ps(_mm512_set1_ps(all as f32), zero_points, sum);
+                    sum = _mm512_fnmadd_ps(_mm512_set1_ps(totals[row]), zero_points, sum);
                 }
-                let sum = _mm512_mul_ps(sum, _mm512_set1_ps(own.scale));
-                let to = &mut result[v * LANES..][..LANES];
-                // SAFETY: sixteen numbers are there.
-                unsafe {
-                    let sum = _mm512_fmadd_ps(sum, scales, _mm512_loadu_ps(to.as_ptr()));
-                    _mm512_storeu_ps(to.as_mut_ptr(), sum);
-                }
+                all[v] = _mm512_fmadd_ps(sum, scales, all[v]);
             }
+        }
+    }
+    for (result, all) in results.iter_mut().zip(all) {
+        for (to, sums) in result.as_chunks_mut::<LANES>().0.iter_mut().zip(all) {
+            // SAFETY: sixteen numbers are there.
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), sums) };
+        }
+    }
+}
+
+/// Adds the products of some chunks of the panel, a block of the rows.
+///
+/// # Safety
+/// The chunks are there; else as [`panel`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn add_block<const BITS: usize, const M: usize>(
+    sums: &mut [[__m512; VECTORS]; M],
+    product: &Product<'_>,
+    levels: &Levels,
+    first: usize,
+    chunks: Range<usize>,
+    blocks: [&Block; M],
+) {
+    let len = CHUNK * PANEL * BITS / 8;
+    let mut integers = [[[_mm512_setzero_si512(); PLANES]; VECTORS]; M];
+    for (integers, block) in integers.iter_mut().zip(blocks) {
+        for (plane, &offset) in block.offsets.iter().enumerate() {
+            let offset = _mm512_set1_epi32(offset);
+            integers
+                .iter_mut()
+                .for_each(|vector| vector[plane] = offset);
+        }
+    }
+    let of_row = product.packed.len() / len;
+    for chunk in chunks {
+        let packed = product.packed[chunk * len..][..len].as_ptr();
+        let mut rows = [&levels.bytes[first * of_row + chunk]; M];
+        for (row, bytes) in rows.iter_mut().enumerate().skip(1) {
+            *bytes = &levels.bytes[(first + row) * of_row + chunk];
+        }
+        // SAFETY: the chunk is there.
+        unsafe { add_chunk::<BITS, M>(&mut integers, packed, rows) };
+    }
+    let factor = _mm512_set1_ps(FACTORS[0] as f32);
+    for ((sums, integers), block) in sums.iter_mut().zip(integers).zip(blocks) {
+        for (sum, [highest, middle, lowest]) in sums.iter_mut().zip(integers) {
+            let rest = _mm512_add_epi32(_mm512_slli_epi32::<7>(middle), lowest);
+            let highest = _mm512_cvtepi32_ps(highest);
+            let own = _mm512_fmadd_ps(highest, factor, _mm512_cvtepi32_ps(rest));
+            *sum = _mm512_fmadd_ps(own, _mm512_set1_ps(block.scale), *sum);
         }
     }
 }
@@ -148,33 +189,40 @@ unsafe fn panel<const M: usize>(
 /// The chunk is there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn add_chunk<const M: usize>(
+unsafe fn add_chunk<const BITS: usize, const M: usize>(
     sums: &mut [[[__m512i; PLANES]; VECTORS]; M],
     packed: *const u8,
     rows: [&Bytes; M],
 ) {
-    let low = _mm512_set1_epi8(15);
-    for line in 0..Bits::Four.chunk_len() / LINE {
-        prefetch::nearest(packed.wrapping_add(DISTANCE + line * LINE));
+    // Where a line takes little time, the processor reads those after it by itself.
+    if BITS == 4 || M > 1 {
+        for line in 0..CHUNK * PANEL * BITS / 8 / LINE {
+            prefetch::nearest(packed.wrapping_add(DISTANCE + line * LINE));
+        }
     }
-    let weights: [[__m512i; 2]; VECTORS] = std::array::from_fn(|v| {
-        // SAFETY: a vector of the chunk.
-        let both = unsafe { _mm512_loadu_si512(packed.add(v * LANES * 4).cast()) };
-        let odd = _mm512_srli_epi16::<4>(both);
-        [_mm512_and_si512(both, low), _mm512_and_si512(odd, low)]
-    });
+    let low = _mm512_set1_epi8(15);
+    let mut weights = [[_mm512_setzero_si512(); WORDS]; VECTORS];
+    for (v, weights) in weights.iter_mut().enumerate() {
+        for (at, weights) in weights.iter_mut().enumerate() {
+            let line = if BITS == 4 { v } else { at * VECTORS + v };
+            // SAFETY: a line of the chunk.
+            let own = unsafe { _mm512_loadu_si512(packed.add(line * LINE).cast()) };
+            *weights = match (BITS, at) {
+                (4, 0) => _mm512_and_si512(own, low),
+                (4, _) => _mm512_and_si512(_mm512_srli_epi16::<4>(own), low),
+                _ => own,
+            };
+        }
+    }
     for (sums, bytes) in sums.iter_mut().zip(rows) {
-        for (at, &quad) in bytes.iter().enumerate() {
-            let quad = _mm512_set1_epi32(word(quad));
-            for (sums, weights) in sums.iter_mut().zip(&weights) {
-                let sum = &mut sums[at / 2];
-                *sum = _mm512_dpbusd_epi32(*sum, weights[at % 2], quad);
+        for (plane, bytes) in bytes.iter().enumerate() {
+            for (at, &word) in bytes.as_chunks::<WORD>().0.iter().enumerate() {
+                let word = i32::from_le_bytes(word.map(i8::cast_unsigned));
+                let word = _mm512_set1_epi32(word);
+                for (sums, weights) in sums.iter_mut().zip(&weights) {
+                    sums[plane] = _mm512_dpbusd_epi32(sums[plane], weights[at], word);
+                }
             }
         }
     }
-}
-
-/// Four bytes as a number, the first one lowest.
-fn word(bytes: [i8; 4]) -> i32 {
-    i32::from_le_bytes(bytes.map(i8::cast_unsigned))
 }

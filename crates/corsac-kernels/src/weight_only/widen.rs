@@ -36,8 +36,8 @@ pub(super) fn panel(
         for row in inside {
             let packed = packed.filter(|_| row < weights.depth);
             let steps = packed.map(|packed| match weights.bits {
-                Bits::Four => four(packed, row - first),
-                Bits::Eight => eight(packed, row - first),
+                Bits::Four => weights_of(Bits::Four, packed, row - first),
+                Bits::Eight => weights_of(Bits::Eight, packed, row - first),
             });
             let mut numbers = [0.0; PANEL];
             if let Some(steps) = steps {
@@ -56,16 +56,7 @@ pub(super) fn panel(
 
 /// The weights of a row of a chunk.
 #[inline(always)]
-fn four(packed: &[u8], at: usize) -> [i32; PANEL] {
-    let columns = &packed.as_chunks().0[..PANEL];
-    std::array::from_fn(|column| {
-        let bits = u32::from_le_bytes(columns[column]);
-        (bits >> (4 * at) & 15).cast_signed() - 8
-    })
-}
-
-#[inline(always)]
-fn eight(packed: &[u8], at: usize) -> [i32; PANEL] {
-    let row = &packed[at * PANEL..][..PANEL];
-    std::array::from_fn(|column| row[column].cast_signed().into())
+fn weights_of(bits: Bits, packed: &[u8], at: usize) -> [i32; PANEL] {
+    let words = &packed.as_chunks().0[at / bits.in_word() * PANEL..][..PANEL];
+    std::array::from_fn(|column| bits.weight(u32::from_le_bytes(words[column]), at))
 }

@@ -157,14 +157,14 @@ impl WeightOnlyLinear {
         } = *self.weight;
         let rows = out.len() / outputs;
         let weights = self.weight.weights();
-        if rows >= MANY && !weights.are_multiplied_as_bytes() {
+        let prepared = weights.rows(input);
+        if rows >= MANY && !prepared.are_bytes() {
             let weight = Arc::clone(&self.weight) as Arc<dyn Widen>;
             let bias = (!self.bias.is_empty()).then_some(&*self.bias);
             let kernel = LinearKernel::of_other(weight, [outputs, inputs], bias, rows);
             kernel.run(input, workspace, out, epilogue);
             return;
         }
-        let prepared = weights.rows(input);
         let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let panels = outputs.div_ceil(PANEL);

@@ -1,14 +1,14 @@
 //! Vectors of single-precision sums, of 128 bits. The target has NEON on all processors.
 
 use std::arch::aarch64::{
-    float32x4_t, uint32x4_t, vaddq_f32, vcvtq_f32_s32, vdupq_n_f32, vdupq_n_u32, veorq_u32,
-    vfmaq_f32, vfmsq_f32, vld1q_f32, vld1q_s32, vld1q_u32, vreinterpretq_s32_u32, vshlq_n_s32,
-    vshrq_n_s32, vshrq_n_u32, vst1q_f32,
+    float32x4_t, uint32x4_t, vaddq_f32, vcvtq_f32_s32, vdupq_n_f32, vdupq_n_s32, vdupq_n_u32,
+    veorq_u32, vfmaq_f32, vfmsq_f32, vld1q_f32, vld1q_s32, vld1q_u32, vreinterpretq_s32_u32,
+    vshlq_s32, vshrq_n_s32, vst1q_f32,
 };
 
 use half::f16;
 
-use super::Lanes;
+use super::{Lanes, shift, signs};
 
 /// NEON.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Neon;
 
 impl Lanes for Neon {
     type Floats = float32x4_t;
-    type Chunk = uint32x4_t;
+    type Words = uint32x4_t;
     const LANES: usize = 4;
 
     #[inline(always)]
@@ -56,18 +56,25 @@ impl Lanes for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn chunk(from: *const u8) -> uint32x4_t {
-        // The weight plus 8 has the highest of its four bits where the weight, as a signed number,
-        // has not.
-        // SAFETY: the processor has NEON, and four times four bytes can be read.
-        unsafe { veorq_u32(vld1q_u32(from.cast()), vdupq_n_u32(0x8888_8888)) }
+    unsafe fn words<const BITS: usize>(from: *const u8) -> uint32x4_t {
+        // SAFETY: the processor has NEON, and four words can be read.
+        unsafe {
+            veorq_u32(
+                vld1q_u32(from.cast()),
+                vdupq_n_u32(signs(BITS).cast_unsigned()),
+            )
+        }
     }
     #[inline(always)]
-    unsafe fn next(chunk: uint32x4_t) -> (float32x4_t, uint32x4_t) {
+    unsafe fn weights<const BITS: usize>(words: uint32x4_t, at: usize) -> float32x4_t {
         // SAFETY: the processor has NEON.
         unsafe {
-            let weights = vshrq_n_s32::<28>(vshlq_n_s32::<28>(vreinterpretq_s32_u32(chunk)));
-            (vcvtq_f32_s32(weights), vshrq_n_u32::<4>(chunk))
+            let words = vreinterpretq_s32_u32(words);
+            let highest = vshlq_s32(words, vdupq_n_s32(shift(BITS, at)));
+            vcvtq_f32_s32(match BITS {
+                4 => vshrq_n_s32::<28>(highest),
+                _ => vshrq_n_s32::<24>(highest),
+            })
         }
     }
     #[inline(always)]

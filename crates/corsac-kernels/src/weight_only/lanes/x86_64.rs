@@ -1,16 +1,17 @@
 //! Vectors of single-precision sums, of 256 and 512 bits.
 
 use std::arch::x86_64::{
-    __m256, __m256i, __m512, __m512i, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_ps,
-    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_slli_epi32, _mm256_srai_epi32, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_xor_si256,
+    __m256, __m256i, __m512, __m512i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128,
+    _mm256_add_ps, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps,
+    _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_setzero_ps, _mm256_sll_epi32, _mm256_srai_epi32, _mm256_storeu_ps, _mm256_xor_si256,
     _mm512_add_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_fmadd_ps,
-    _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutexvar_ps, _mm512_set1_ps,
-    _mm512_setr_ps, _mm512_setzero_ps, _mm512_srli_epi32, _mm512_storeu_ps,
+    _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_permutexvar_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_ps, _mm512_setzero_ps, _mm512_sll_epi32,
+    _mm512_srai_epi32, _mm512_srl_epi32, _mm512_storeu_ps, _mm512_xor_si512,
 };
 
-use super::Lanes;
+use super::{Lanes, shift, signs};
 
 /// Whether the processor has the instructions of [`Avx512`].
 pub(crate) fn has_avx512() -> bool {
@@ -33,7 +34,7 @@ pub(crate) struct Avx2;
 
 impl Lanes for Avx512 {
     type Floats = __m512;
-    type Chunk = __m512i;
+    type Words = __m512i;
     const LANES: usize = 16;
 
     #[inline(always)]
@@ -67,23 +68,32 @@ impl Lanes for Avx512 {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
     }
     #[inline(always)]
-    unsafe fn chunk(from: *const u8) -> __m512i {
-        // SAFETY: the processor has AVX-512F, and sixteen times four bytes can be read.
-        unsafe { _mm512_loadu_si512(from.cast()) }
+    unsafe fn words<const BITS: usize>(from: *const u8) -> __m512i {
+        // SAFETY: the processor has AVX-512F, and sixteen words can be read.
+        unsafe {
+            let words = _mm512_loadu_si512(from.cast());
+            match BITS {
+                4 => words,
+                _ => _mm512_xor_si512(words, _mm512_set1_epi32(signs(BITS))),
+            }
+        }
     }
     #[inline(always)]
-    unsafe fn next(chunk: __m512i) -> (__m512, __m512i) {
-        // The lowest four bits of a lane choose a number.
+    unsafe fn weights<const BITS: usize>(words: __m512i, at: usize) -> __m512 {
         // SAFETY: the processor has AVX-512F.
         unsafe {
-            let table = _mm512_setr_ps(
-                -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0,
-                7.0,
-            );
-            (
-                _mm512_permutexvar_ps(chunk, table),
-                _mm512_srli_epi32::<4>(chunk),
-            )
+            if BITS == 4 {
+                // The lowest four bits of a lane choose a number.
+                let table = _mm512_setr_ps(
+                    -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0,
+                    6.0, 7.0,
+                );
+                let count = _mm_cvtsi32_si128((4 * at) as i32);
+                return _mm512_permutexvar_ps(_mm512_srl_epi32(words, count), table);
+            }
+            let count = _mm_cvtsi32_si128(shift(BITS, at));
+            let highest = _mm512_sll_epi32(words, count);
+            _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(highest))
         }
     }
     #[inline(always)]
@@ -105,7 +115,7 @@ impl Lanes for Avx512 {
 
 impl Lanes for Avx2 {
     type Floats = __m256;
-    type Chunk = __m256i;
+    type Words = __m256i;
     const LANES: usize = 8;
 
     #[inline(always)]
@@ -139,21 +149,22 @@ impl Lanes for Avx2 {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))) }
     }
     #[inline(always)]
-    unsafe fn chunk(from: *const u8) -> __m256i {
-        // The weight plus 8 has the highest of its four bits where the weight, as a signed number,
-        // has not.
-        // SAFETY: the processor has AVX2, and eight times four bytes can be read.
+    unsafe fn words<const BITS: usize>(from: *const u8) -> __m256i {
+        // SAFETY: the processor has AVX2, and eight words can be read.
         unsafe {
-            let signs = _mm256_set1_epi32(0x8888_8888_u32.cast_signed());
-            _mm256_xor_si256(_mm256_loadu_si256(from.cast()), signs)
+            let words = _mm256_loadu_si256(from.cast());
+            _mm256_xor_si256(words, _mm256_set1_epi32(signs(BITS)))
         }
     }
     #[inline(always)]
-    unsafe fn next(chunk: __m256i) -> (__m256, __m256i) {
+    unsafe fn weights<const BITS: usize>(words: __m256i, at: usize) -> __m256 {
         // SAFETY: the processor has AVX2.
         unsafe {
-            let weights = _mm256_srai_epi32::<28>(_mm256_slli_epi32::<28>(chunk));
-            (_mm256_cvtepi32_ps(weights), _mm256_srli_epi32::<4>(chunk))
+            let highest = _mm256_sll_epi32(words, _mm_cvtsi32_si128(shift(BITS, at)));
+            _mm256_cvtepi32_ps(match BITS {
+                4 => _mm256_srai_epi32::<28>(highest),
+                _ => _mm256_srai_epi32::<24>(highest),
+            })
         }
     }
     #[inline(always)]
