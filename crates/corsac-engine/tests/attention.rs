@@ -138,6 +138,7 @@ fn sizes_that_fill_no_block() {
         (1, 1),
         (1, 300),
         (3, 17),
+        (6, 40),
         (29, 31),
         (60, 257),
         (300, 33),
@@ -161,7 +162,7 @@ fn sizes_that_fill_no_block() {
 
 #[test]
 fn masks_are_added() {
-    for (rows, keys) in [(2, 2), (40, 50), (31, 700)] {
+    for (rows, keys) in [(2, 2), (3, 70), (40, 50), (31, 700)] {
         Case {
             rows,
             keys,
@@ -184,13 +185,15 @@ fn masks_are_added() {
 #[test]
 fn scores_that_are_far_apart() {
     for size in [1e-6, 30.0, 1000.0] {
-        Case {
-            rows: 33,
-            keys: 900,
-            size,
-            ..CASE
+        for rows in [2, 33] {
+            Case {
+                rows,
+                keys: 900,
+                size,
+                ..CASE
+            }
+            .check();
         }
-        .check();
     }
 }
 
@@ -223,7 +226,7 @@ fn one_head(rows: usize, keys: usize, width: usize, outputs: usize) -> Attention
 #[test]
 fn matrices_that_are_transposed() {
     // Keys and values stored transposed.
-    let (rows, keys, width, outputs) = (6, 40, 5, 7);
+    let (rows, keys, width, outputs) = (9, 40, 5, 7);
     let (query, key) = (numbers(rows * width, 1), numbers(keys * width, 2));
     let value = numbers(keys * outputs, 3);
     let transposed = |from: &[f32], columns: usize| -> Vec<f32> {
@@ -267,6 +270,42 @@ fn matrices_that_are_transposed() {
     };
     turned.run(&operands, &mut got);
     assert_eq!(got, expected);
+}
+
+#[test]
+fn a_mask_may_be_one_for_all_keys_or_all_queries() {
+    for rows in [2, 9] {
+        let (keys, width) = (20, 8);
+        let (query, key) = (numbers(rows * width, 1), numbers(keys * width, 2));
+        let value = numbers(keys * width, 3);
+        let run = |pitch: Option<Pitch>, mask: &[f32]| {
+            let attention = Attention {
+                mask: pitch,
+                ..one_head(rows, keys, width, width)
+            };
+            let mut got = vec![0.0; rows * width];
+            let operands = Operands {
+                query: &query,
+                key: &key,
+                value: &value,
+                mask,
+            };
+            attention.run(&operands, &mut got);
+            got
+        };
+        let of_rows: Vec<f32> = (0..rows).map(|row| row as f32 / 4.0).collect();
+        let whole: Vec<f32> = (0..rows * keys).map(|at| of_rows[at / keys]).collect();
+        let in_rows = Pitch {
+            row: keys,
+            column: 1,
+        };
+        let expected = run(Some(in_rows), &whole);
+        assert_eq!(run(Some(Pitch { row: 1, column: 0 }), &of_rows), expected);
+        let of_keys: Vec<f32> = (0..keys).map(|key| key as f32 / 8.0).collect();
+        let whole = of_keys.repeat(rows);
+        let expected = run(Some(in_rows), &whole);
+        assert_eq!(run(Some(Pitch { row: 0, column: 1 }), &of_keys), expected);
+    }
 }
 
 #[test]

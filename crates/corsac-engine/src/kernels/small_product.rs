@@ -234,7 +234,7 @@ impl Tile<'_> {
 
 /// The dot product of two rows.
 #[inline(always)]
-fn dot<I: Isa>(isa: I, a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn dot<I: Isa>(isa: I, a: &[f32], b: &[f32]) -> f32 {
     const SUMS: usize = 4;
     let ops = isa.f32();
     let len = ops.len();

@@ -8,14 +8,63 @@ use std::arch::x86_64::{
     _mm256_storeu_si256, _mm256_sub_epi32,
 };
 
-use super::levels::{Block, Bytes, FACTORS, LEAST, MOST, PLANES, SMALL};
+use super::levels::{Block, Bytes, IN_BLOCK, Levels, PLANES, blocks};
 use super::{Bits, CHUNK};
+
+/// What the bytes of an integer are multiplied with: they are signed, the first one is the highest.
+pub(super) const FACTORS: [i32; PLANES] = [1 << 14, 1 << 7, 1];
+/// The largest integer: 127 in the first byte, and zeros.
+const MOST: f32 = (127 << 14) as f32;
+/// Of smaller numbers, the reciprocal may be infinite.
+const LEAST: f32 = 1e-30;
+/// A number is much smaller than the largest if it is less than this part of it.
+const SMALL: f32 = 1.0 / 256.0;
 
 /// Whether the processor has the instructions of [`quantise`].
 pub(super) fn has() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512vl")
+}
+
+impl Levels {
+    /// The integers of rows of `depth` numbers in groups, both whole chunks, made by `quantise`; `None` if
+    /// it makes none of a block.
+    pub(super) fn new(
+        bits: Bits,
+        rows: &[f32],
+        [depth, group]: [usize; 2],
+        quantise: impl Fn(&[[f32; CHUNK]], &mut [Bytes]) -> Option<Block>,
+    ) -> Option<Self> {
+        let mut made = Self {
+            bits,
+            bytes: vec![Bytes::default(); rows.len() / CHUNK],
+            blocks: Vec::with_capacity(rows.len().div_ceil(group.min(IN_BLOCK * CHUNK))),
+        };
+        let chunks = rows.as_chunks().0.chunks(depth / CHUNK);
+        for (row, bytes) in chunks.zip(made.bytes.chunks_mut(depth / CHUNK)) {
+            for block in blocks(depth, group) {
+                let bytes = &mut bytes[block.clone()];
+                made.blocks.push(quantise(&row[block], bytes)?);
+            }
+        }
+        Some(made)
+    }
+}
+
+impl Block {
+    /// A block, given the sums of the first bytes, of the second ones, and of the third ones.
+    fn new(bits: Bits, scale: f32, sums: [i32; PLANES]) -> Self {
+        let parts = FACTORS.into_iter().zip(sums);
+        let sum: i64 = parts
+            .map(|(factor, sum)| i64::from(factor) * i64::from(sum))
+            .sum();
+        Self {
+            scale,
+            sum: sum as f32 * scale,
+            offsets: sums.map(|sum| -bits.excess() * sum),
+        }
+    }
 }
 
 /// Writes the integers of a block of numbers for products with weights of `bits`; `None` if it has
@@ -104,7 +153,7 @@ fn lanes(vector: __m256i) -> [i32; CHUNK] {
     lanes
 }
 
-/// Writes the lowest byte of each integer, in the [order](super::levels::order) of weights.
+/// Writes the lowest byte of each integer, those for weights in lower halves of bytes first.
 #[inline]
 #[target_feature(enable = "avx2,avx512f,avx512vl")]
 fn store(bits: Bits, bytes: &mut [i8; CHUNK], integers: __m256i) {
@@ -120,7 +169,15 @@ fn store(bits: Bits, bytes: &mut [i8; CHUNK], integers: __m256i) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weight_only::levels::order;
+    use crate::weight_only::WORD;
+
+    /// The place of a weight of a chunk among the bytes of a product.
+    fn order(bits: Bits, at: usize) -> usize {
+        match bits {
+            Bits::Four => at / 2 + at % 2 * WORD,
+            Bits::Eight => at,
+        }
+    }
 
     /// The definition: rounds to the nearest multiples.
     fn quantise_by_definition(

@@ -9,7 +9,8 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
-use super::levels::{Block, Bytes, FACTORS, IN_BLOCK, Levels, PLANES};
+use super::levels::{Block, Bytes, IN_BLOCK, Levels, PLANES};
+use super::quantise::FACTORS;
 use super::{Bits, CHUNK, PANEL, Product, Scales, WORD};
 use crate::prefetch::{self, DISTANCE, LINE};
 

@@ -3,7 +3,9 @@
 //! For some rows of queries and some keys, scores are computed, exponentiated, multiplied with the
 //! values and added to the results for the keys before; where a larger score appears, the earlier
 //! results are scaled down. (Dao et al., FlashAttention, algorithm 1; Milakov and Gimelshein,
-//! Online normalizer calculation for softmax, algorithm 3.)
+//! Online normalizer calculation for softmax, algorithm 3.) [Few queries](few) need no packed keys.
+
+mod few;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,6 +14,7 @@ use rayon::prelude::*;
 use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, Simd, SimdOp};
 
+use self::few::FewQueries;
 use super::BLOCK;
 use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
 use crate::aligned_buffer::AlignedBuffer;
@@ -100,6 +103,18 @@ impl Attention {
     pub fn run(&self, operands: &Operands<'_>, out: &mut [f32]) {
         let vectors = vectors_per_block();
         self.pieces(out).into_par_iter().run_parallel(|mut piece| {
+            if self.has_few_queries() {
+                return SCRATCH.with_borrow_mut(|scratch| {
+                    FewQueries {
+                        attention: self,
+                        operands,
+                        piece: &mut piece,
+                        query: &mut scratch.queries,
+                        scores: &mut scratch.scores,
+                    }
+                    .dispatch();
+                });
+            }
             SCRATCH.with_borrow_mut(|scratch| match vectors {
                 1 => self.piece::<2, 1>(operands, scratch, &mut piece),
                 2 => self.piece::<2, 2>(operands, scratch, &mut piece),
