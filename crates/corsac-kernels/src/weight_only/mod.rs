@@ -151,6 +151,8 @@ pub struct Rows<'a> {
     kind: Kind,
     /// Numbers of a row, whole chunks.
     depth: usize,
+    /// Numbers of a group, whole chunks.
+    group: usize,
     numbers: Cow<'a, [f32]>,
     /// The sums of each row's numbers in each group, if there are zero points and no levels.
     sums: Vec<f32>,
@@ -260,6 +262,7 @@ impl<'a> Weights<'a> {
         Rows {
             kind,
             depth,
+            group,
             numbers,
             sums,
             levels,
@@ -293,14 +296,9 @@ impl<'a> Weights<'a> {
             self.depth.next_multiple_of(CHUNK),
             "numbers of a row"
         );
+        assert_eq!(rows.group, self.group_len(), "numbers of a group");
         if let Some(levels) = &rows.levels {
             assert_eq!(levels.bits, self.bits, "rows for weights of these bits");
-            let blocks = levels::blocks(depth, self.group_len()).count();
-            assert_eq!(
-                levels.blocks.len(),
-                count * blocks,
-                "a block for each group"
-            );
         } else if self.zero_points.is_some() {
             assert_eq!(rows.sums.len(), count * groups, "a sum for each group");
         }

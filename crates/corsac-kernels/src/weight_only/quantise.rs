@@ -7,8 +7,9 @@ use std::arch::x86_64::{
     _mm256_set1_ps, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srai_epi32,
     _mm256_storeu_si256, _mm256_sub_epi32,
 };
+use std::ops::Range;
 
-use super::levels::{Block, Bytes, IN_BLOCK, Levels, PLANES, blocks};
+use super::levels::{Block, Bytes, Levels, PLANES};
 use super::{Bits, CHUNK};
 
 /// What the bytes of an integer are multiplied with: they are signed, the first one is the highest.
@@ -20,11 +21,42 @@ const LEAST: f32 = 1e-30;
 /// A number is much smaller than the largest if it is less than this part of it.
 const SMALL: f32 = 1.0 / 256.0;
 
+/// Most chunks of a block of rows for weights of these bits: sums of products of all bytes of a number
+/// with weights of four bits fit in 32 bits, as do those of the first bytes with weights of eight.
+pub(super) const fn most_in_block(bits: Bits) -> usize {
+    match bits {
+        Bits::Four => 32 / CHUNK,
+        Bits::Eight => 128 / CHUNK,
+    }
+}
+
 /// Whether the processor has the instructions of [`quantise`].
 pub(super) fn has() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512vl")
+}
+
+/// The chunks of each block of a row of `depth` numbers in groups, both whole chunks: no block is of two
+/// groups.
+fn blocks(bits: Bits, depth: usize, group: usize) -> impl Iterator<Item = Range<usize>> {
+    let (chunks, group) = (depth / CHUNK, group / CHUNK);
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rest = group.min(chunks - start / group * group) - start % group;
+        let len = in_block(bits, rest);
+        start += len;
+        (start <= chunks && len > 0).then(|| start - len..start)
+    })
+}
+
+/// Chunks of the next block of a group that has so many left: of weights of four bits, as many as fit or
+/// one.
+pub(super) fn in_block(bits: Bits, rest: usize) -> usize {
+    match (bits, most_in_block(bits)) {
+        (Bits::Four, most) if rest < most => rest.min(1),
+        (_, most) => rest.min(most),
+    }
 }
 
 impl Levels {
@@ -39,11 +71,11 @@ impl Levels {
         let mut made = Self {
             bits,
             bytes: vec![Bytes::default(); rows.len() / CHUNK],
-            blocks: Vec::with_capacity(rows.len().div_ceil(group.min(IN_BLOCK * CHUNK))),
+            blocks: Vec::with_capacity(rows.len() / depth * blocks(bits, depth, group).count()),
         };
         let chunks = rows.as_chunks().0.chunks(depth / CHUNK);
         for (row, bytes) in chunks.zip(made.bytes.chunks_mut(depth / CHUNK)) {
-            for block in blocks(depth, group) {
+            for block in blocks(bits, depth, group) {
                 let bytes = &mut bytes[block.clone()];
                 made.blocks.push(quantise(&row[block], bytes)?);
             }
@@ -59,6 +91,10 @@ impl Block {
         let sum: i64 = parts
             .map(|(factor, sum)| i64::from(factor) * i64::from(sum))
             .sum();
+        let sums = match bits {
+            Bits::Four => [0, 0, sum as i32],
+            Bits::Eight => sums,
+        };
         Self {
             scale,
             sum: sum as f32 * scale,

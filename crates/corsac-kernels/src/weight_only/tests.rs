@@ -149,7 +149,7 @@ impl Case {
     }
 }
 
-const SHAPES: [[usize; 3]; 9] = [
+const SHAPES: [[usize; 3]; 11] = [
     [64, 32, 32],
     [64, 64, 33],
     [256, 128, 70],
@@ -159,6 +159,8 @@ const SHAPES: [[usize; 3]; 9] = [
     [5, 5, 1],
     [300, 300, 33],
     [561, 256, 40],
+    [120, 40, 33],
+    [64, 8, 40],
 ];
 
 #[test]
@@ -292,7 +294,7 @@ fn rows_that_have_no_levels_are_multiplied_as_they_are() {
 }
 
 #[test]
-#[should_panic(expected = "for each group")]
+#[should_panic(expected = "numbers of a group")]
 fn rows_belong_to_weights_of_their_groups() {
     let mut numbers = Numbers(9);
     let [own, other] = [32, 64].map(|group| {

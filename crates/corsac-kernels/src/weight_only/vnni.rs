@@ -7,10 +7,9 @@ use std::arch::x86_64::{
     _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32,
     _mm512_srli_epi16, _mm512_storeu_ps,
 };
-use std::ops::Range;
 
-use super::levels::{Block, Bytes, IN_BLOCK, Levels, PLANES};
-use super::quantise::FACTORS;
+use super::levels::{Block, Bytes, Levels, PLANES};
+use super::quantise::{FACTORS, in_block, most_in_block};
 use super::{Bits, CHUNK, PANEL, Product, Scales, WORD};
 use crate::prefetch::{self, DISTANCE, LINE};
 
@@ -89,20 +88,36 @@ unsafe fn panel<const BITS: usize, const M: usize>(
         let end = chunks.min(start + product.group);
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; M];
         let mut totals = [0.0; M];
-        for start in (start..end).step_by(IN_BLOCK) {
+        let mut chunk = start;
+        while chunk < end {
             let mut own = [&levels.blocks[at]; M];
             for (row, block) in own.iter_mut().enumerate().skip(1) {
                 *block = &levels.blocks[at + row * of_row];
             }
-            at += 1;
-            let chunks = start..end.min(start + IN_BLOCK);
-            // SAFETY: the panel has these chunks.
-            unsafe { add_block::<BITS, M>(&mut sums, product, levels, first, chunks, own) };
+            let count = in_block(product.bits, end - chunk);
+            let mut bytes = [&levels.bytes[first * chunks + chunk..][..count]; M];
+            for (row, bytes) in bytes.iter_mut().enumerate().skip(1) {
+                *bytes = &levels.bytes[(first + row) * chunks + chunk..][..count];
+            }
+            let len = product.bits.chunk_len();
+            let packed = product.packed[chunk * len..][..count * len].as_ptr();
+            // SAFETY: these chunks are there.
+            unsafe {
+                match (BITS, count == const { most_in_block(Bits::Four) }) {
+                    (4, true) => {
+                        const ALL: usize = most_in_block(Bits::Four);
+                        add_four::<M, ALL>(&mut sums, packed, bytes, own);
+                    }
+                    (4, false) => add_four::<M, 1>(&mut sums, packed, bytes, own),
+                    _ => add_eight(&mut sums, packed, bytes, own),
+                }
+            }
             if product.zero_points.is_some() {
                 for (total, block) in totals.iter_mut().zip(own) {
                     *total += block.sum;
                 }
             }
+            (at, chunk) = (at + 1, chunk + count);
         }
         for v in 0..VECTORS {
             let at = group * PANEL + v * LANES;
@@ -139,21 +154,81 @@ unsafe fn panel<const BITS: usize, const M: usize>(
     }
 }
 
-/// Adds the products of some chunks of the panel, a block of the rows.
+/// Adds the products of `C` chunks of weights of four bits, a block of the rows.
 ///
 /// # Safety
-/// The chunks are there; else as [`panel`].
+/// The chunks are there.
+///
+/// # Panics
+/// If there are not the bytes of as many chunks.
+#[expect(
+    clippy::needless_range_loop,
+    reason = "sums are put in registers after loops over ranges are unrolled, not iterators"
+)]
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn add_block<const BITS: usize, const M: usize>(
+unsafe fn add_four<const M: usize, const C: usize>(
     sums: &mut [[__m512; VECTORS]; M],
-    product: &Product<'_>,
-    levels: &Levels,
-    first: usize,
-    chunks: Range<usize>,
+    packed: *const u8,
+    bytes: [&[Bytes]; M],
     blocks: [&Block; M],
 ) {
-    let len = CHUNK * PANEL * BITS / 8;
+    let low = _mm512_set1_epi8(15);
+    let mut weights = [[[_mm512_setzero_si512(); VECTORS]; WORDS]; C];
+    for (line, own) in (0..C * VECTORS).zip((0..C).flat_map(|chunk| [chunk; VECTORS])) {
+        let from = packed.wrapping_add(line * LINE);
+        prefetch::nearest(from.wrapping_add(DISTANCE));
+        // SAFETY: a line of a chunk.
+        let both = unsafe { _mm512_loadu_si512(from.cast()) };
+        let higher = _mm512_srli_epi16::<4>(both);
+        weights[own][0][line % VECTORS] = _mm512_and_si512(both, low);
+        weights[own][1][line % VECTORS] = _mm512_and_si512(higher, low);
+    }
+    // Sums for several rows wait for the ones before: those of all bytes of a number have one register.
+    let mut integers = [[_mm512_setzero_si512(); VECTORS]; M];
+    for plane in 0..PLANES {
+        for row in 0..M {
+            for v in 0..VECTORS {
+                integers[row][v] = _mm512_slli_epi32::<7>(integers[row][v]);
+            }
+        }
+        for chunk in 0..C {
+            for at in 0..WORDS {
+                for row in 0..M {
+                    let word = word(&bytes[row][chunk][plane], at);
+                    for v in 0..VECTORS {
+                        let weights = weights[chunk][at][v];
+                        integers[row][v] = _mm512_dpbusd_epi32(integers[row][v], weights, word);
+                    }
+                }
+            }
+        }
+    }
+    for ((sums, integers), block) in sums.iter_mut().zip(integers).zip(blocks) {
+        let offset = _mm512_set1_epi32(block.offsets[PLANES - 1]);
+        for (sum, integers) in sums.iter_mut().zip(integers) {
+            let own = _mm512_cvtepi32_ps(_mm512_add_epi32(integers, offset));
+            *sum = _mm512_fmadd_ps(own, _mm512_set1_ps(block.scale), *sum);
+        }
+    }
+}
+
+/// Adds the products of some chunks of weights of eight bits, a block of the rows.
+///
+/// # Safety
+/// As many chunks are there as rows have bytes.
+#[expect(
+    clippy::needless_range_loop,
+    reason = "sums are put in registers after loops over ranges are unrolled, not iterators"
+)]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn add_eight<const M: usize>(
+    sums: &mut [[__m512; VECTORS]; M],
+    packed: *const u8,
+    bytes: [&[Bytes]; M],
+    blocks: [&Block; M],
+) {
     let mut integers = [[[_mm512_setzero_si512(); PLANES]; VECTORS]; M];
     for (integers, block) in integers.iter_mut().zip(blocks) {
         for (plane, &offset) in block.offsets.iter().enumerate() {
@@ -163,15 +238,29 @@ unsafe fn add_block<const BITS: usize, const M: usize>(
                 .for_each(|vector| vector[plane] = offset);
         }
     }
-    let of_row = product.packed.len() / len;
-    for chunk in chunks {
-        let packed = product.packed[chunk * len..][..len].as_ptr();
-        let mut rows = [&levels.bytes[first * of_row + chunk]; M];
-        for (row, bytes) in rows.iter_mut().enumerate().skip(1) {
-            *bytes = &levels.bytes[(first + row) * of_row + chunk];
+    for chunk in 0..bytes[0].len() {
+        for at in 0..WORDS {
+            let mut weights = [_mm512_setzero_si512(); VECTORS];
+            for (v, weights) in weights.iter_mut().enumerate() {
+                let line = (chunk * WORDS + at) * VECTORS + v;
+                let from = packed.wrapping_add(line * LINE);
+                // A processor reads what a row needs by itself.
+                if M > 1 {
+                    prefetch::nearest(from.wrapping_add(DISTANCE));
+                }
+                // SAFETY: a line of a chunk.
+                *weights = unsafe { _mm512_loadu_si512(from.cast()) };
+            }
+            for row in 0..M {
+                for plane in 0..PLANES {
+                    let word = word(&bytes[row][chunk][plane], at);
+                    for v in 0..VECTORS {
+                        let sum = &mut integers[row][v][plane];
+                        *sum = _mm512_dpbusd_epi32(*sum, weights[v], word);
+                    }
+                }
+            }
         }
-        // SAFETY: the chunk is there.
-        unsafe { add_chunk::<BITS, M>(&mut integers, packed, rows) };
     }
     let factor = _mm512_set1_ps(FACTORS[0] as f32);
     for ((sums, integers), block) in sums.iter_mut().zip(integers).zip(blocks) {
@@ -184,46 +273,10 @@ unsafe fn add_block<const BITS: usize, const M: usize>(
     }
 }
 
-/// Adds the products of a chunk with each of the bytes of rows.
-///
-/// # Safety
-/// The chunk is there.
+/// Four of the bytes in each lane.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn add_chunk<const BITS: usize, const M: usize>(
-    sums: &mut [[[__m512i; PLANES]; VECTORS]; M],
-    packed: *const u8,
-    rows: [&Bytes; M],
-) {
-    // Where a line takes little time, the processor reads those after it by itself.
-    if BITS == 4 || M > 1 {
-        for line in 0..CHUNK * PANEL * BITS / 8 / LINE {
-            prefetch::nearest(packed.wrapping_add(DISTANCE + line * LINE));
-        }
-    }
-    let low = _mm512_set1_epi8(15);
-    let mut weights = [[_mm512_setzero_si512(); WORDS]; VECTORS];
-    for (v, weights) in weights.iter_mut().enumerate() {
-        for (at, weights) in weights.iter_mut().enumerate() {
-            let line = if BITS == 4 { v } else { at * VECTORS + v };
-            // SAFETY: a line of the chunk.
-            let own = unsafe { _mm512_loadu_si512(packed.add(line * LINE).cast()) };
-            *weights = match (BITS, at) {
-                (4, 0) => _mm512_and_si512(own, low),
-                (4, _) => _mm512_and_si512(_mm512_srli_epi16::<4>(own), low),
-                _ => own,
-            };
-        }
-    }
-    for (sums, bytes) in sums.iter_mut().zip(rows) {
-        for (plane, bytes) in bytes.iter().enumerate() {
-            for (at, &word) in bytes.as_chunks::<WORD>().0.iter().enumerate() {
-                let word = i32::from_le_bytes(word.map(i8::cast_unsigned));
-                let word = _mm512_set1_epi32(word);
-                for (sums, weights) in sums.iter_mut().zip(&weights) {
-                    sums[plane] = _mm512_dpbusd_epi32(sums[plane], weights[at], word);
-                }
-            }
-        }
-    }
+#[target_feature(enable = "avx512f")]
+fn word(bytes: &[i8; CHUNK], at: usize) -> __m512i {
+    let word = bytes.as_chunks::<WORD>().0[at].map(i8::cast_unsigned);
+    _mm512_set1_epi32(i32::from_le_bytes(word))
 }
