@@ -86,8 +86,10 @@ class ShardedOptimizer:
             for bucket, part in zip(self._module.buckets, self._parts, strict=True):
                 self._take(bucket, part)
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of the backward passes before, also of calls in ``no_sync``."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of the backward passes before, also of calls in ``no_sync``. Gradients are None afterwards,
+        whatever ``set_to_none`` is."""
+        del set_to_none
         self._means.parts = None
         self.optimizer.zero_grad()
         for own in self._module.parameters():
