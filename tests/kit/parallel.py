@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -118,14 +120,11 @@ class _Counted(io.FileIO):
         return count
 
 
-def trained(rank: int, name: str, path: str) -> dict[str, Any]:
-    """Three steps of AdamW with clipped gradients, with the weights of a file and the loss in the graph."""
+@contextlib.contextmanager
+def _counted() -> Iterator[list[_Counted]]:
+    """The files of weights that the block opens."""
     from corsac._files import safetensors
-    from corsac.distributed import collectives, parallelize
 
-    reference, inputs = made(name, 4)
-    words = inputs["input_ids"]
-    model = on_meta(made(name, 4)[0])
     files: list[_Counted] = []
 
     def opened(file: Any, *args: Any, **options: Any) -> Any:
@@ -134,11 +133,62 @@ def trained(rank: int, name: str, path: str) -> dict[str, Any]:
 
     safetensors.open = opened
     try:
+        yield files
+    finally:
+        del safetensors.open
+
+
+def grouped(pairs: int) -> nn.Module:
+    """A Llama with eight heads, and fewer of keys and values."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=512,
+        hidden_size=512,
+        intermediate_size=1024,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=pairs,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def of_grouped_heads(rank: int, pairs: int, path: str) -> dict[str, Any]:
+    """Bytes that are read of the weights, how those of keys and values are cut, and the difference of the results."""
+    from corsac.distributed import parallelize
+
+    del rank
+    words = torch.randint(512, (2, 64), generator=torch.Generator().manual_seed(0))
+    options = {"use_cache": False}
+    reference = grouped(pairs)
+    with _counted() as files:
+        own = parallelize(on_meta(grouped(pairs)), words, options, weights=path, timeout=60)
+    sharded, replicated = own.plan.bytes()
+    with torch.no_grad():
+        difference = _difference(own(words, **options).logits, reference(words, **options).logits)
+    return {
+        "read": sum(file.count for file in files) / (sharded / own.plan.ranks + replicated),
+        "cut": {
+            own.plan.shards[name][0]
+            for name in own.plan.program.weights
+            if "k_proj.weight" in name or "v_proj.weight" in name
+        },
+        "difference": difference,
+    }
+
+
+def trained(rank: int, name: str, path: str) -> dict[str, Any]:
+    """Three steps of AdamW with clipped gradients, with the weights of a file and the loss in the graph."""
+    from corsac.distributed import collectives, parallelize
+
+    reference, inputs = made(name, 4)
+    words = inputs["input_ids"]
+    model = on_meta(made(name, 4)[0])
+    with _counted() as files:
         own = parallelize(
             model, (words, words), {"use_cache": False}, loss_fn=_of_words, weights=path, timeout=60
         )
-    finally:
-        del safetensors.open
     optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (own, reference)]
     worst, norms = 0.0, 0.0
     for step in range(3):

@@ -80,6 +80,12 @@ class TrainedGraph:
             weights: number of leading inputs that are weights; set if corsac captured ``module``, which may then
                 do without AOTAutograd, and has the casts of autocast as calls.
         """
+        reason = _why_statistics_are_read(module.graph)
+        if reason is not None:
+            self.leave(module, reason)
+            if weights is not None:
+                self._run = WithoutAutocast(module.forward)
+            return
         # Option "fewest_bytes" saves memory, so it is kept even if it is slower.
         may_be_left = self._placement == "measured" and self._partitioner is not _FEWEST
         if may_be_left and _may_be_left(module):
@@ -191,6 +197,8 @@ class TrainedGraph:
         def compile(module: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
             del example_inputs
             _nothing_is_donated()
+            if kind == "backward":
+                _without_passed_gradients(module)
             run = self._recorded(module, kind)
             if kind == "backward":
                 self._leave_if_idle()
@@ -267,6 +275,22 @@ def _nothing_is_donated() -> None:
         context.fw_metadata.bw_donated_idxs = []
 
 
+def _without_passed_gradients(module: torch.fx.GraphModule) -> None:
+    """Return None in the place of gradients of what was written to inputs without gradients, which the backward graph only
+    passes on: zeros, as nothing else has such a gradient."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return
+    output = module.graph.output_node()
+    results = list(output.args[0])
+    for at, own in enumerate(context.fw_metadata.input_info[: len(results)]):
+        is_passed = isinstance(results[at], torch.fx.Node) and results[at].op == "placeholder"
+        if is_passed and own.mutations_under_no_grad_or_inference_mode:
+            results[at] = None
+    output.args = (tuple(results),)
+    module.recompile()
+
+
 def _may_be_left(module: Any) -> bool:
     """Whether PyTorch can run a captured graph as it is, with autograd: it has static sizes, and no grad mode
     switches, higher-order operators or function transforms."""
@@ -309,6 +333,33 @@ def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     run = WithoutAutocast(function)
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+#: Operators that write running statistics, and their argument that says so.
+_STATISTICS = {"batch_norm": "training", "instance_norm": "use_input_stats"}
+
+
+def _why_statistics_are_read(graph: Any) -> str | None:
+    """Reason why PyTorch has to run a graph that reads running statistics which it also writes; None if there is none.
+
+    Its autograd keeps their memory, and does not see that the same or a later call writes to it before the gradient is
+    computed."""
+    for node in graph.nodes:
+        for own in _statistics_written_by(node):
+            if any(own not in _statistics_written_by(user) for user in own.users):
+                return "a batch norm writes running statistics that the program also reads"
+    return None
+
+
+def _statistics_written_by(node: Any) -> list[Any]:
+    """The running statistics that a call writes, as nodes."""
+    if node.op != "call_function":
+        return []
+    writes = _STATISTICS.get(_core.operator_of(node.op, node.target)[0] or "")
+    named = _core.named_arguments_of(node.op, node.target, node.args, node.kwargs) or {}
+    if writes is None or not named.get(writes):
+        return []
+    return [named[own] for own in ("running_mean", "running_var") if named.get(own) is not None]
 
 
 def _why_not_traced(node: Any) -> str | None:

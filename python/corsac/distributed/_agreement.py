@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from corsac.distributed._errors import (
     PipelineError,
     PlanMismatchError,
 )
-from corsac.distributed._values import data_of
+from corsac.distributed._values import data_of, described
+from corsac.fx import Graph
 
 #: Least number of values of a large tensor in :func:`digest_of_samples`.
 _SAMPLED = 256
@@ -73,6 +75,7 @@ def agree(
     digests: Mapping[str, str] | None,
     error: Exception | None,
     kind: type[DistributedError] = PipelineError,
+    graph: Graph | None = None,
 ) -> None:
     """Check that all ranks have made the same plan.
 
@@ -81,6 +84,7 @@ def agree(
         digests: a hash of each part of the plan; None if there is none.
         error: why there is none.
         kind: the class of the error if a rank has failed.
+        graph: the part ``"graph"`` of the plan, of which the first node that differs is named.
 
     Raises:
         DistributedError: a rank has failed.
@@ -114,9 +118,24 @@ def agree(
             if other["digests"].get(part) != digest
         ]
         if differ:
-            raise PlanMismatchError(
-                f"rank {rank} has another plan than rank {ranks[0]}: {', '.join(differ)}"
-            )
+            text = f"rank {rank} has another plan than rank {ranks[0]}: {', '.join(differ)}"
+            if "graph" in differ:
+                text += _difference(group, graph, ranks, ranks.index(rank))
+            raise PlanMismatchError(text)
+
+
+def _difference(group: Any, graph: Graph | None, ranks: Sequence[int], at: int) -> str:
+    """The first nodes in which the graphs of the first rank and of that with the index ``at`` differ, as text."""
+    own = [
+        f"{described(node)}: {node.target} of {node.args}, {node.kwargs}"
+        for node in ([] if graph is None else graph.nodes)
+    ]
+    all_of: list[Any] = [None] * len(ranks)
+    dist.all_gather_object(all_of, own, group=group)
+    for first, other in itertools.zip_longest(all_of[0], all_of[at], fillvalue="no node"):
+        if first != other:
+            return f"; rank {ranks[0]} has {first}, rank {ranks[at]} has {other}"
+    return ""
 
 
 def agree_all(
@@ -124,11 +143,12 @@ def agree_all(
     digests: Mapping[str, str] | None,
     error: Exception | None,
     kind: type[DistributedError] = PipelineError,
+    graph: Graph | None = None,
 ) -> None:
     """:func:`agree` with the ranks of each group, so that those of all learn of the failure of one."""
     for own in groups:
         try:
-            agree(own, digests, error, kind)
+            agree(own, digests, error, kind, graph)
         except Exception as caught:
             error = caught
     if error is not None:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from corsac._pytorch.aten import storage_of
 from corsac.distributed._agreement import agree_all, digests_of, group_of
+from corsac.distributed._announcements import Announcements
 from corsac.distributed._buckets import BYTES, Bucket, plan_buckets
 from corsac.distributed._errors import ParallelError, as_parallel_errors
 from corsac.distributed._failures import Watch, failure_keys
@@ -83,7 +84,9 @@ class DataParallel(RankModule):
             "group": group,
             "rank": dist.get_rank(group),
             "_device": device,
+            "announced": Announcements([group], watched, ParallelError),
             "_watched": watched,
+            "_calls": 0,
             "_means": GradientMeans(group, buckets, self.get_parameter, watched, scattered),
             "scattered": scattered,
             "_writes_to_inputs": any(node.op == "placeholder" for node in sources),
@@ -104,24 +107,36 @@ class DataParallel(RankModule):
                 another.
         """
         with self._watched(self._place):
-            inputs = self.program.arguments.tensors(args, kwargs)
-            inputs = tuple(own.to(self._device) for own in inputs)
             if isinstance(self.module, Parallel):
-                self.module.prepare(inputs)
+                inputs = self.module.prepare(args, kwargs)
             else:
+                inputs = self.program.arguments.tensors(args, kwargs)
                 self._check(input_types(inputs))
+            inputs = tuple(own.to(self._device) for own in inputs)
             if self._writes_to_inputs and len(set(map(storage_of, inputs))) < len(inputs):
                 raise ParallelError("the model may write to an input, and inputs share memory")
-            if self._has_new_buffers:
+            if self._has_new_buffers and self._written:
+                self.announced.compare("a call that takes the buffers of the first rank")
                 start_equal(self.group, self._written)
             has_gradients = torch.is_grad_enabled()
             # As in DistributedDataParallel, calls that do not communicate leave buffers as they are.
             self.__dict__["_has_new_buffers"] = has_gradients and self._syncs
             if has_gradients:
                 step = self._step(tuple(InputSpec.of(own, self._device) for own in inputs))
-                return self.program.result(step(*inputs))
+                found = step(*inputs)
+                self._follow(found)
+                return self.program.result(found)
             found = self.graph_module.forward(*inputs)
             return found if self.program.build is None else self.program.build(found)
+
+    def _follow(self, results: Sequence[torch.Tensor]) -> None:
+        """Compare the backward passes of a call with those of the other ranks."""
+        nodes = self.program.results()
+        if isinstance(self.module, Parallel):
+            self.module.follow(nodes, results)
+        if self._syncs:
+            self.__dict__["_calls"] += 1
+            self.announced.follow(nodes, results, f"call {self._calls} with gradients")
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -285,7 +300,7 @@ def data_parallel(
         digests |= digests_of({"buckets": [repr(own) for own in made.buckets], "scatter": scatter})
     except Exception as caught:
         error = caught
-    agree_all(groups, digests, error, ParallelError)
+    agree_all(groups, digests, error, ParallelError, None if made is None else made.program.graph)
     assert made is not None
     made.training = model.training
     with made._watched():

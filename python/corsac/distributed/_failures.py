@@ -70,9 +70,9 @@ class Watch:
             raise
         except Exception as error:
             own = self._own if place is None else f"{self._own}{place(error)}"
-            reason = _cause(error)
-            if reason is None:
-                reason = f"{own}: {self._reason_of_others(error)}"
+            reason, is_own = _cause(error)
+            if not is_own and _OTHER not in reason and self._silent not in reason:
+                reason = f"{reason or own}: {self._reason_of_others(error)}"
             elif not reason.startswith("rank "):
                 reason = f"{own}: {reason}"
             for group in self._keys:
@@ -132,18 +132,17 @@ _CONNECTION = (
 )
 
 
-def _cause(error: BaseException) -> str | None:
-    """What failed on this rank, as text; None if it was a connection."""
+def _cause(error: BaseException) -> tuple[str, bool]:
+    """What failed, as text, and whether it was on this rank: no connection."""
+    root = _root(error)
+    text = str(root).lower()
+    is_own = not (isinstance(root, dist.DistError) or any(own in text for own in _CONNECTION))
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, DistributedError):
-            return str(found)
+            return str(found), is_own
         found = found.__cause__
-    root = _root(error)
-    text = str(root).lower()
-    if isinstance(root, dist.DistError) or any(own in text for own in _CONNECTION):
-        return None
-    return summary(root)
+    return summary(root) if is_own else "", is_own
 
 
 __all__ = ["Watch", "failure_keys"]

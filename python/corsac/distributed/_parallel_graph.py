@@ -78,6 +78,7 @@ class _Writer:
                 self._divide(made, place, path)
             if planned.form == "mean":
                 made = self.graph.call_function(operator.truediv, (made, self.plan.ranks))
+        _take_place(made, node)
         self.made[node] = planned.output, made
         if planned.replicated:
             whole = self._changed(node, planned.output[0], None)
@@ -120,7 +121,9 @@ class _Writer:
         """A call of a collective, the same for all users of a value that nothing writes to."""
         key = made, f"{function.__name__} {args}"
         if key not in self.changed or value in self.plan.written:
-            self.changed[key] = self.graph.call_function(function, (made, *args, self.group))
+            called = self.graph.call_function(function, (made, *args, self.group))
+            _take_place(called, value)
+            self.changed[key] = called
         return self.changed[key]
 
     def _changed(self, value: Node, have: Placement, want: Placement) -> Node:
@@ -211,6 +214,12 @@ class _Writer:
                 given.get("reduction", "mean"),
             ),
         )
+
+
+def _take_place(made: Node, node: Node) -> None:
+    """Give a node the source line of another one."""
+    if node.source is not None:
+        made.stack_trace = str(node.source)
 
 
 def whole_size(read: Any, tensor: Any, dim: int, ranks: int, asked: int | None = None) -> Any:

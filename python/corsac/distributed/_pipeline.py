@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 from corsac import _core
 from corsac.distributed import collectives
 from corsac.distributed._agreement import agree_all, group_of
+from corsac.distributed._announcements import Announcements
 from corsac.distributed._buckets import BYTES
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._failures import Watch, failure_keys
@@ -31,7 +32,7 @@ from corsac.distributed._replicas import Replicas
 from corsac.distributed._stage import SizedStage, StageModule, may_split
 from corsac.distributed._stage_weights import stage_weights
 from corsac.distributed._tensor_stages import TensorStages
-from corsac.distributed._values import InputType
+from corsac.distributed._values import InputType, shown_types
 from corsac.distributed._weights import start_equal
 from corsac.fx._module_attributes import _get_attr
 
@@ -95,6 +96,15 @@ class Pipeline:
             f"rank {dist.get_rank()}, stages {list(modules)}",
             f"one of its neighbours, ranks {sorted(others - {dist.get_rank()})}, has ended or does not answer",
             keys,
+        )
+        self._steps = 0
+        self._announced, self._of_replicas = (
+            Announcements(
+                [own for own in keys if (own is replicas) == is_of_replicas],
+                self._watched,
+                PipelineError,
+            )
+            for is_of_replicas in (False, True)
         )
         self.stages: list[SizedStage] = []
         self.schedule: Any = None
@@ -202,6 +212,7 @@ class Pipeline:
         Raises:
             PipelineError: a stage failed, on this rank or another.
         """
+        self._begin("step")
         with self._watched():
             if self._loss_fn is None:
                 return self._run(self.schedule.step, args, kwargs, target, losses)
@@ -217,6 +228,7 @@ class Pipeline:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model on a batch without gradients; see :meth:`step`."""
+        self._begin("call")
         with self._watched(), torch.no_grad():
             has_loss = self.schedule._loss_fn
             # Without targets there is no loss.
@@ -225,6 +237,21 @@ class Pipeline:
                 return self._run(self.schedule.eval, args, kwargs, None, None)
             finally:
                 self.schedule._loss_fn = has_loss
+
+    def _begin(self, what: str) -> None:
+        """Check that all ranks begin the same step; replicas may have batches of other sizes.
+
+        Raises:
+            PipelineError: they do not.
+        """
+        self._steps += 1
+        error: Exception | None = None
+        try:
+            types = shown_types(self._types[0])
+            self._announced.compare(f"{what} {self._steps} of {self._batch} items, first {types}")
+        except PipelineError as caught:
+            error = caught
+        self._of_replicas.compare(f"{what} {self._steps}", error)
 
     def _run(
         self,
@@ -554,7 +581,7 @@ def pipeline(
     digests: dict[str, str] | None = None
     if plan is not None:
         digests = plan.digests() | options | ({} if cut is None else cut.digests())
-    agree_all(groups, digests, error)
+    agree_all(groups, digests, error, graph=None if plan is None else plan.program.graph)
     assert made is not None and plan is not None
     if rank == 0 and _has_batch_statistics(plan):
         warnings.warn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+import weakref
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Self
 
@@ -13,6 +14,9 @@ from corsac.distributed._values import described
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._module_attributes import _assign_attr
 from corsac.fx._wrapped_call import _node_of_line
+
+#: The modules of graphs by the file name of their code.
+_modules: weakref.WeakValueDictionary[str, GraphModule] = weakref.WeakValueDictionary()
 
 
 class RankModule(torch.nn.Module):
@@ -34,6 +38,7 @@ class RankModule(torch.nn.Module):
         self.__dict__.update(attributes)
         self.__dict__["graph_module"] = GraphModule(holder, graph)
         share_parts(self, self.graph_module)
+        _modules[self.graph_module.forward.__code__.co_filename] = self.graph_module
 
     def train(self, mode: bool = True) -> Self:
         """As of :class:`torch.nn.Module`; the graph stays as it is, with a warning."""
@@ -84,6 +89,13 @@ def failed_node(module: GraphModule, error: Exception) -> Node | None:
     return None
 
 
+def place_of_line(file: str, line: int) -> str:
+    """The node in a line of the code of a rank's graph, as text; empty if there is none."""
+    module = _modules.get(file)
+    node = None if module is None else _node_of_line(module, line)
+    return "" if node is None else f", {described(node)}"
+
+
 def squares_of(
     parameters: Iterable[tuple[str, torch.nn.Parameter]], shards: Container[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,4 +116,4 @@ def share_parts(module: torch.nn.Module, other: torch.nn.Module) -> None:
         module.__dict__[name] = getattr(other, name)
 
 
-__all__ = ["RankModule", "failed_node", "move_graph", "share_parts", "squares_of"]
+__all__ = ["RankModule", "failed_node", "move_graph", "place_of_line", "share_parts", "squares_of"]

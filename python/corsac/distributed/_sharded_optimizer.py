@@ -66,6 +66,8 @@ class ShardedOptimizer:
         Raises:
             ParallelError: a rank failed, or a parameter has a gradient that is not scattered.
         """
+        has = "without" if self._means.parts is None else "with"
+        self._module.announced.compare(f"a step of the optimizer {has} gradients")
         if self._means.parts is None:
             return
         with self._module._watched(), torch.no_grad():
@@ -84,8 +86,10 @@ class ShardedOptimizer:
             for bucket, part in zip(self._module.buckets, self._parts, strict=True):
                 self._take(bucket, part)
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of the backward passes before, also of calls in ``no_sync``."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of the backward passes before, also of calls in ``no_sync``. Gradients are None afterwards,
+        whatever ``set_to_none`` is."""
+        del set_to_none
         self._means.parts = None
         self.optimizer.zero_grad()
         for own in self._module.parameters():
@@ -100,8 +104,11 @@ class ShardedOptimizer:
         Raises:
             ParallelError: a rank failed.
         """
-        self._give_gradients()
         module = self._module.module
+        if isinstance(module, Parallel):
+            module.announced.compare("the norm of gradients")
+        self._module.announced.compare("the norm of gradients")
+        self._give_gradients()
         cut = module.plan.shards if isinstance(module, Parallel) else {}
         own = ((name, piece) for pieces in self._pieces for name, _, _, piece in pieces)
         parts, whole = squares_of(own, cut)

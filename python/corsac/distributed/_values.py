@@ -27,6 +27,11 @@ def input_types(tensors: Sequence[torch.Tensor]) -> list[InputType]:
     return [(tuple(own.shape), own.dtype) for own in tensors]
 
 
+def shown_types(inputs: Sequence[InputType]) -> str:
+    """The types of inputs as text."""
+    return ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in inputs)
+
+
 def values_of(
     graph: Graph,
     inputs: Sequence[InputType],
@@ -185,6 +190,7 @@ __all__ = [
     "input_types",
     "quiet",
     "reads_places",
+    "shown_types",
     "summary",
     "values_for",
     "values_of",

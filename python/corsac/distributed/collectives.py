@@ -8,6 +8,7 @@ of a process group. The collectives are those of ``torch.ops._c10d_functional``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
 from corsac.distributed._collective_operators import shared_seed
+from corsac.distributed._errors import ParallelError
+from corsac.distributed._rank_module import place_of_line
+from corsac.distributed._values import summary
 
 _sum = "sum"
 
@@ -144,7 +148,8 @@ def _summand(tensor: torch.Tensor, group: str) -> torch.Tensor:
 
 
 class _Paired(torch.autograd.Function):
-    """``run(tensor, *of)``, whose gradient is ``back(gradient, *of)``, and the other way round."""
+    """``run(tensor, *of)``, whose gradient is ``back(gradient, *of)``, and the other way round. Errors of the backward pass
+    name the node."""
 
     @staticmethod
     def forward(
@@ -155,12 +160,19 @@ class _Paired(torch.autograd.Function):
         *of: Any,
     ) -> torch.Tensor:
         ctx.of = run, back, of
+        caller = sys._getframe(2)
+        ctx.line = caller.f_code.co_filename, caller.f_lineno
         return run(tensor, *of)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         run, back, of = ctx.of
-        return _Paired.apply(gradient, back, run, *of), None, None, *(None for _ in of)
+        try:
+            return _Paired.apply(gradient, back, run, *of), None, None, *(None for _ in of)
+        except Exception as error:
+            raise ParallelError(
+                f"rank {dist.get_rank()}, backward pass{place_of_line(*ctx.line)}: {summary(error)}"
+            ) from error
 
 
 def copy(tensor: torch.Tensor, group: str) -> torch.Tensor:
