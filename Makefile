@@ -26,7 +26,7 @@ say = @printf 'corsac: %s\n' $(1)
 .PHONY: help
 help: ## list the targets
 	@printf 'make <target>, of:\n'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 	@printf '\nPYTHON=/path/to/python make <target> uses an interpreter that already has torch.\n'
 
 .PHONY: demo
