@@ -26,7 +26,7 @@ say = @printf 'corsac: %s\n' $(1)
 .PHONY: help
 help: ## list the targets
 	@printf 'make <target>, of:\n'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 	@printf '\nPYTHON=/path/to/python make <target> uses an interpreter that already has torch.\n'
 
 .PHONY: demo
@@ -183,29 +183,24 @@ install-capi: capi ## install them with header, pkg-config and CMake files in PR
 # The crates for others: tests and the binding are not.
 PRIVATE := corsac-python corsac-testkit
 CRATES := $(filter-out $(PRIVATE),$(notdir $(wildcard crates/*)))
-SMOKE := target/smoke-venv
+
+# CPythons beside that of $(VENV) that wheels are built for and tried with, without PyTorch.
+PYTHONS :=
 
 .PHONY: wheel smoke sdist crates
-wheel: require $(VENV)/bin/python ## a wheel for this CPython, and a source distribution, in target/wheels; installs and tries the wheel
+wheel: require $(VENV)/bin/python ## wheels for this CPython and PYTHONS, installed and tried, and a source distribution, in target/wheels
 	@rm -rf target/wheels
-	@$(VENV)/bin/maturin build --quiet --release --locked --interpreter $(PY) --out target/wheels
+	@$(VENV)/bin/maturin build --quiet --release --locked --interpreter $(PY) $(PYTHONS) --out target/wheels
 	@$(MAKE) sdist smoke
 smoke:
-	$(call say,'trying the wheel in $(SMOKE)$(,) without PyTorch and with it')
-	@rm -rf $(SMOKE) && $(PY) -m venv $(SMOKE)
-	@$(SMOKE)/bin/python -m pip install --quiet --disable-pip-version-check $$(sed -n 's/^numpy/&/p' requirements/torch.txt)
-	@$(SMOKE)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --find-links target/wheels corsac
-	@cd $(SMOKE) && bin/python ../../scripts/smoke.py
-	@PYTHONPATH=$$($(SMOKE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'):$$($(PY) -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))') \
-	    $(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
-	@$(SMOKE)/bin/python scripts/smoke.py target/smoke.safetensors
+	@scripts/smoke.sh target/wheels $(PY) $(PYTHONS)
 sdist: require $(VENV)/bin/python
-	@$(VENV)/bin/maturin sdist --quiet --out target/wheels
+	@log=$$($(VENV)/bin/maturin sdist --out target/wheels 2>&1) || { printf '%s\n' "$$log" >&2; exit 1; }
 	$(call say,'reading the source distribution')
 	@rm -rf target/sdist && mkdir target/sdist && tar xzf target/wheels/corsac-*.tar.gz -C target/sdist --strip-components 1
 	@cargo metadata --locked --format-version 1 --manifest-path target/sdist/Cargo.toml >target/sdist/metadata.json
 crates: require ## the packages that crates.io would get, each built from its package
-	@cargo package --quiet --workspace --locked $(addprefix --exclude ,$(PRIVATE))
+	@cargo publish --dry-run --quiet --workspace --locked --allow-dirty
 
 # -- the documentation site ---------------------------------------------------------------------
 

@@ -7,10 +7,14 @@ With PyTorch it writes a model file to FILE; without, it runs the one that is th
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import inspect
+import json.decoder
 import subprocess
 import sys
 import sysconfig
+import tokenize
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +28,31 @@ def program(*words: object) -> str:
     script = Path(sysconfig.get_path("scripts"), "corsac")
     command = [str(script), *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def check_import() -> float:
+    """What an import takes, in seconds; it loads neither PyTorch nor NumPy."""
+    lines = """
+import sys, time
+start = time.perf_counter()
+import corsac
+print(time.perf_counter() - start, *{"torch", "numpy"} & {*sys.modules})
+"""
+    command = [sys.executable, "-c", lines]
+    runs = [subprocess.check_output(command, text=True).split() for _ in range(3)]
+    assert all(len(words) == 1 for words in runs), runs
+    return min(float(seconds) for (seconds,) in runs)
+
+
+def check_code_objects() -> None:
+    """Take functions of this CPython's library apart, and put the same ones together."""
+    from corsac.bytecode import CodeBuilder
+
+    for module in (dataclasses, inspect, json.decoder, tokenize):
+        functions = [it for it in vars(module).values() if inspect.isfunction(it)]
+        assert functions
+        for function in functions:
+            assert CodeBuilder.from_code(function.__code__).to_code() == function.__code__
 
 
 def write(file: Path) -> None:
@@ -55,6 +84,9 @@ def main() -> None:
     """Run the checks; the first that fails raises."""
     assert metadata.version("corsac") == corsac.__version__
     assert program("--version").split() == ["corsac", corsac.__version__]
+    assert "generate" in program("--help")
+    seconds = check_import()
+    check_code_objects()
     file = Path(sys.argv[1] if len(sys.argv) > 1 else "smoke.safetensors").resolve()
     has_torch = importlib.util.find_spec("torch") is not None
     if has_torch:
@@ -76,7 +108,8 @@ def main() -> None:
         assert "conv2d" in program("ops", file)
     version = ".".join(map(str, sys.version_info[:3]))
     print(
-        f"corsac {corsac.__version__} works on {sys.platform}, CPython {version}, torch: {has_torch}"
+        f"corsac {corsac.__version__} works on {sys.platform}, CPython {version}, torch: {has_torch}; "
+        f"imported in {seconds * 1000:.0f} ms"
     )
 
 

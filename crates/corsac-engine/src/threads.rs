@@ -1,18 +1,9 @@
 //! Thread pools that programs run on.
 
-use std::collections::HashMap;
+mod pools;
+
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock, Mutex};
-
-use rayon::{ThreadPool, ThreadPoolBuilder};
-
-/// Pools by process and number of threads; `None` where the threads could not be started.
-type Pools = HashMap<(u32, usize), Option<Arc<ThreadPool>>>;
-
-/// One pool for each number of threads in use: usually one. A forked process has none of the
-/// threads of its parent, so that each process has its own pools.
-static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
 
 /// Largest number of threads that is accepted.
 pub const MOST_THREADS: usize = 65536;
@@ -50,20 +41,23 @@ pub fn chosen_threads() -> Option<usize> {
 /// Number of threads of a run by default: [`chosen_threads`], or the number of cores that the
 /// process may use.
 pub fn default_threads() -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     chosen_threads().unwrap_or_else(cores)
 }
 
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
 /// Runs `work` on a pool of this many threads, which all programs of a process share and whose idle
-/// threads sleep. A program that is run on a thread of no pool uses that thread alone.
+/// threads sleep. Work for one thread does not wait for that of other callers. A program that is run on a
+/// thread of no pool uses that thread alone.
 pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
-    if threads == 1 && callers::is_alone() {
-        return work();
-    }
-    match pool(threads) {
-        Some(pool) => pool.install(work),
-        // No threads can be started: the calling thread does the work.
-        None => work(),
+    // WebAssembly has neither threads nor numbers of processes.
+    let alone = cfg!(target_family = "wasm") || threads == 1 && callers::is_alone();
+    match (alone, threads) {
+        (true, _) => work(),
+        (false, 1) => pools::on_idle(work),
+        (false, _) => pools::on_shared(threads, work),
     }
 }
 
@@ -73,7 +67,7 @@ pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T
 ///
 /// rten-gemm works in pools of rayon only. Each such caller therefore becomes a pool of its own, and
 /// rayon's functions use that thread alone when it calls them: this is for processes in which nothing
-/// else uses rayon, such as those of a library for another language.
+/// else uses this rayon. Nor is it for those of C, whose leak checkers find what is kept of threads that have ended.
 pub fn let_callers_work() {
     callers::LET.store(true, Ordering::Relaxed);
 }
@@ -87,7 +81,7 @@ mod callers {
     pub(super) static LET: AtomicBool = AtomicBool::new(false);
 
     /// What rayon keeps for such a thread, some 5 KB, is not freed when it ends. Those after the first
-    /// ones share a pool.
+    /// ones have other threads do their work.
     const MOST: usize = 1024;
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -103,28 +97,6 @@ mod callers {
         // The thread belongs to its pool for ever.
         builder.build().map(std::mem::forget).is_ok()
     }
-}
-
-/// The pool of this many threads; none if they cannot be started.
-fn pool(threads: usize) -> Option<Arc<ThreadPool>> {
-    // It has neither threads nor numbers of processes.
-    if cfg!(target_family = "wasm") {
-        return None;
-    }
-    let mut pools = POOLS.lock().ok()?;
-    let own = (std::process::id(), threads);
-    let pool = pools.entry(own).or_insert_with(|| {
-        let builder = ThreadPoolBuilder::new().num_threads(threads);
-        let builder = builder.thread_name(|number| format!("corsac-{number}"));
-        let processors = processors::one_for_each(threads);
-        let builder = builder.start_handler(move |number| {
-            if let Some(&processor) = processors.get(number) {
-                processors::stay_on(processor);
-            }
-        });
-        builder.build().ok().map(Arc::new)
-    });
-    pool.clone()
 }
 
 /// Pinning of threads to processors.
@@ -236,6 +208,25 @@ mod tests {
         }
         // Within a pool, work for one thread is done by that of another pool.
         assert_eq!(on_threads(3, || on_threads(1, thread_count)), 1);
+    }
+
+    #[test]
+    fn callers_for_one_thread_do_not_wait_for_each_other() {
+        use std::sync::Barrier;
+        use std::thread;
+        let callers = 2 * cores();
+        for _ in 0..3 {
+            // Each caller's work ends when that of all has begun.
+            let all = Barrier::new(callers);
+            let work = || on_threads(1, || (all.wait(), thread_count()).1);
+            let counts: Vec<usize> = thread::scope(|scope| {
+                let callers: Vec<_> = (0..callers).map(|_| scope.spawn(work)).collect();
+                let counts = callers.into_iter().map(|caller| caller.join().unwrap());
+                counts.collect()
+            });
+            assert_eq!(counts, vec![1; callers]);
+        }
+        assert!(pools::idle() <= cores());
     }
 
     #[test]
