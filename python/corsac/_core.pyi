@@ -702,9 +702,6 @@ class NativeProgram:
         ...
     @arena_bytes.setter
     def arena_bytes(self, value: Any) -> None: ...
-    def output(self) -> Any:
-        """The value that the graph returns, with the indices of results in place of tensors."""
-        ...
     @property
     def output_dtypes(self) -> Any:
         """The element types of the results, by PyTorch's names."""
@@ -727,6 +724,9 @@ class NativeProgram:
     def precision(self, value: Any) -> None: ...
     def profile(self, *arguments: Any) -> Any:
         """Like a call; returns its result, and the seconds that each step took."""
+        ...
+    def returned(self, results: Any) -> Any:
+        """The value that the graph returns, with `results` in place of tensors."""
         ...
     def run(self, inputs: Any, outputs: Any) -> Any:
         """Run the program on arrays in row-major order, and write the results to others: float32, also
@@ -1158,7 +1158,7 @@ class Recording:
 
     - ``unrecorded(function, arguments, named)`` calls a function without recording its operators.
     - ``host(function)`` returns a function that does the same for a program that is no longer
-      recorded.
+      recorded, unless the call becomes nodes, and whether it does.
     - ``prints(function, arguments, names)`` is called for each call that prints: with the function,
       or None for one of ``printing`` that is being entered, all arguments and the names of the last
       ones, or None if they are not known. It returns the reason why the call cannot be made later,
@@ -1353,9 +1353,9 @@ class Session:
     def resize(self, sizes: Any) -> Any:
         """Enlarges the state to these sizes."""
         ...
-    def run(self, program: Any, inputs: Any) -> Any:
+    def run(self, program: Any, inputs: Any, made: Any) -> Any:
         """Runs the program of this name, or the default one, on tensors: their element types, sizes and elements. Returns
-        the value that the graph returns, with the indices of results in place of tensors, and the results.
+        the value that the graph returns, with what `made` makes of each result in place of tensors.
         """
         ...
     def set_state(self, name: str, value: Any) -> Any:

@@ -282,8 +282,8 @@ def test_damaged_files_are_errors(model, tmp_path):
         bad.write_bytes(data)
         with pytest.raises(corsac.ModelFileError):
             corsac.load(bad)
-    bad.write_bytes(edited(path, format=lambda _: "6"))
-    with pytest.raises(corsac.ModelFileError, match="version 6 of the format"):
+    bad.write_bytes(edited(path, format=lambda _: "7"))
+    with pytest.raises(corsac.ModelFileError, match="version 7 of the format"):
         corsac.load(bad)
     with pytest.raises(FileNotFoundError, match="nothing"):
         corsac.load(tmp_path / "nothing")

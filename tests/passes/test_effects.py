@@ -58,7 +58,11 @@ class Judge:
             return result
         if not torch.equal(seed, torch.get_rng_state()) and not said.random:
             self.wrong[label].add("uses random numbers")
-        shared = {storage(tensor) for tensor in tensors(result)} - {None}
+        held = [storage(own) for own in set(tensors(result)) if storage(own) is not None]
+        shared = set(held)
+        computes = not (said.mutates or said.aliases or said.side_effect or said.writes_state)
+        if computes and len(held) != len(shared):
+            self.wrong[label].add("results share memory")
         # Arguments may share storage with each other: effects on one apply to the others.
         said_written = {storage(leaves[i]) for i in inputs if names[i] in said.mutates}
         said_shared = {storage(leaves[i]) for i in inputs if names[i] in said.aliases}

@@ -71,8 +71,8 @@ pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::{HalfBits, WeightCache, Weights, borrow_weights};
 pub use program::{
-    Attention, BatchTiling, Binary, Control, Conv, Element, Epilogue, Flow, Half, Layout, Op,
-    Output, Pool, Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
+    Attention, BatchTiling, Binary, Constant, Control, Conv, Element, Epilogue, Flow, Half, Layout,
+    Op, Output, Pool, Precision, Program, Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
     WeightTransform,
 };
 pub use threads::{

@@ -379,8 +379,8 @@ fn hostile_metadata_is_refused() {
         (r#""corsac.format":"3""#, r#""corsac.format":"2""#, "no key"),
         (
             r#""corsac.format":"3""#,
-            r#""corsac.format":"6""#,
-            "version 6",
+            r#""corsac.format":"7""#,
+            "version 7",
         ),
         (
             "corsac.sizes",

@@ -215,9 +215,9 @@ fn files_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"1\"",
-            "\"corsac.format\":\"6\"",
+            "\"corsac.format\":\"7\"",
             Version,
-            "version 6 of the format, and this program reads versions 1 to 5",
+            "version 7 of the format, and this program reads versions 1 to 6",
         ),
         (
             "\"corsac.format\":\"1\"",

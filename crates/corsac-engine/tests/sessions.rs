@@ -705,8 +705,8 @@ fn planted_faults_are_found() {
         ),
         (
             "\"corsac.format\":\"4\"",
-            "\"corsac.format\":\"6\"",
-            "version 6",
+            "\"corsac.format\":\"7\"",
+            "version 7",
         ),
         (
             "\"corsac.format\":\"4\"",
@@ -722,7 +722,7 @@ fn planted_faults_are_found() {
         let error = open(edited(&counter(), from, to)).unwrap_err().to_string();
         assert!(error.contains(expected), "{from} -> {to}: {error}");
     }
-    assert_eq!(VERSION, 5);
+    assert_eq!(VERSION, 6);
 }
 
 #[test]

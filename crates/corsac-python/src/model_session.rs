@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corsac_engine::{Data, Model, ModelError, Session, Tensor, TensorSpec};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
@@ -148,27 +148,27 @@ impl PySession {
 #[pymethods]
 impl PySession {
     /// Runs the program of this name, or the default one, on tensors: their element types, sizes and elements. Returns
-    /// the value that the graph returns, with the indices of results in place of tensors, and the results.
+    /// the value that the graph returns, with what `made` makes of each result in place of tensors.
     fn run<'py>(
         &self,
         py: Python<'py>,
         program: Option<&str>,
         inputs: Vec<Given<'py>>,
-    ) -> PyResult<(Bound<'py, PyAny>, Vec<Returned<'py>>)> {
+        made: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let inputs = inputs.into_iter().map(tensor);
         let inputs: Vec<Tensor> = inputs.collect::<PyResult<_>>()?;
         let run = |session: &mut Session| session.run_specialised(program, &inputs);
         let (sized, results) = self.with(py, run)?;
-        let mut numbers = 0..results.len();
-        let output = match &sized.executable().program().output {
-            None => py.None().into_bound(py),
+        let results = results.iter().map(|own| made.call1((returned(py, own)?,)));
+        let mut results = results.collect::<PyResult<Vec<_>>>()?.into_iter();
+        match &sized.executable().program().output {
+            None => Ok(py.None().into_bound(py)),
             Some(output) => structure(py, output, &[], &mut |_| {
-                let number = numbers.next().unwrap_or_default();
-                Ok(number.into_pyobject(py)?.into_any())
-            })?,
-        };
-        let results = results.iter().map(|own| returned(py, own));
-        Ok((output, results.collect::<PyResult<_>>()?))
+                let missing = || PyRuntimeError::new_err("a result is missing");
+                results.next().ok_or_else(missing)
+            }),
+        }
     }
 
     /// The state: names, element types, sizes.

@@ -76,6 +76,12 @@ class CalledGraphs:
 
     def __init__(self) -> None:
         self._found: list[tuple[str, nn.Module, tuple[torch.Tensor, ...]]] = []
+        self._kept: list[Any] = []
+
+    def keep(self, *objects: Any) -> None:
+        """Keep objects alive while the program is recorded: code that runs when they die, since others have weak
+        references to them, is not the program's."""
+        self._kept += objects
 
     def modules(self) -> dict[str, nn.Module]:
         """The modules that are called, by the names of their attributes."""

@@ -19,6 +19,7 @@ from corsac._capture.guard_text import guards_as_text
 from corsac._capture.record import Recorded, named_arguments
 from corsac._capture.recordings import record_at_once
 from corsac._capture.refusal import Refusal
+from corsac._capture.result_template import returned_by_graph
 from corsac._capture.unchanged import unchanged
 from corsac._messages.lines import in_brackets
 from corsac._models.example_inputs import CONSTANTS, ExampleInputs, as_tuple, gathered
@@ -61,8 +62,8 @@ def capture(
 
     Returns:
         A graph module of functions of PyTorch, with the model's parameters and buffers under their names. If the
-        model returns other objects than tuples, lists and dictionaries of tensors, takes containers or changes state,
-        it returns a tuple of the tensors in the objects that the model returns and sets.
+        model returns other objects than tuples, lists and dictionaries of tensors, numbers, texts and None, takes
+        containers or changes state, it returns a tuple of the tensors in the objects that the model returns and sets.
 
     Raises:
         TypeError: ``model`` cannot be called.
@@ -90,7 +91,7 @@ def _captured(
     recorded = recorded_call(program, args, kwargs, dynamic_shapes, decides=not strict)
     if strict:
         _refuse_changes(recorded)
-        if recorded.replay is not None and recorded.state is None:
+        if recorded.replay is None or recorded.state is None:
             # What it prints is no result.
             _return_structure(recorded)
     module = recorded.module
@@ -172,10 +173,13 @@ def _return_structure(recorded: Recorded) -> None:
     Raises:
         TraceError: it returns a tensor that is the same in each call.
     """
-    assert recorded.replay is not None
     graph = recorded.module.graph
     output, placeholders = graph.output_node(), graph.find_nodes(op="placeholder")
-    output.args = (recorded.replay.structure(output.args[0], placeholders),)
+    if recorded.replay is not None:
+        output.args = (recorded.replay.structure(output.args[0], placeholders),)
+    elif recorded.template is not None:
+        nodes = output.args[0]
+        output.args = (returned_by_graph(recorded.template.build(nodes), nodes),)
 
 
 def _program_of(model: Callable[..., Any]) -> Any:
@@ -271,8 +275,7 @@ def graph_with_state(
     placeholders = graph.find_nodes(op="placeholder")
     if len(placeholders) != len(inputs) + len(recorded.rewritten):
         raise TraceError("the model reads tensors in containers")
-    if recorded.replay is not None:
-        _return_structure(recorded)
+    _return_structure(recorded)
     is_dynamic = any(dynamic_shapes.values()) or any(state.values())
     if is_dynamic and recorded.sizes is None:
         raise TraceError("the model computes with sizes in a way that cannot be followed")

@@ -6,7 +6,7 @@ of ``torch.ops.higher_order.cond``, ``while_loop`` and ``scan``, where sizes do 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,9 +19,10 @@ from corsac.fx import GraphModule, Node
 from corsac.fx._module_attributes import _get_attr
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
+from corsac.fx.proxy import TraceError
 
 #: Operators of ``torch.ops.higher_order`` that are read.
-_OPERATORS = ("cond", "scan", "while_loop")
+_OPERATORS = ("cond", "map_impl", "scan", "while_loop")
 
 
 class If(GraphCaller):
@@ -261,22 +262,49 @@ def control_module(
     """The module that does what an operator of ``torch.ops.higher_order`` does, and the arguments of its call.
 
     Args:
-        operator: ``"cond"``, ``"scan"`` or ``"while_loop"``.
+        operator: ``"cond"``, ``"map_impl"``, ``"scan"`` or ``"while_loop"``.
         bodies: its graphs.
         values: its other arguments.
+
+    Raises:
+        TraceError: a value of a loop is a number.
     """
     first, *others = values
     parts = [tuple(own) for own in others]
+    if operator == "map_impl":
+        # A scan that carries nothing.
+        first, parts = (), [tuple(first), *parts]
+    operands = tuple(own for part in parts for own in part)
+    if operator != "cond":
+        operands = (*first, *operands)
+    numbers = {at: own for at, own in enumerate(operands) if isinstance(own, (int, float))}
+    called = [_Bound(own, numbers) if numbers else own for own in bodies]
+    operands = tuple(own for at, own in enumerate(operands) if at not in numbers)
     if operator == "cond":
-        return If(*bodies), (first, *(own for part in parts for own in part))
+        return If(*called), (first, *operands)
     carried = len(first)
-    operands = (*first, *(own for part in parts for own in part))
+    if any(at < carried for at in numbers):
+        raise TraceError(f"numbers as values of {operator}")
     if operator == "while_loop":
-        return While(*bodies, carried), operands
-    (body,) = bodies
-    results, scanned = len(body.graph.output_node().args[0]) - carried, len(parts[0])
+        return While(*called, carried), operands
+    scanned = len(parts[0])
+    results = len(bodies[0].graph.output_node().args[0]) - carried
     inputs, outputs = ([0] * scanned, [False] * scanned), ([0] * results, [False] * results)
-    return Scan(body, carried, scanned, *inputs, *outputs), operands
+    return Scan(*called, carried, scanned, *inputs, *outputs), operands
+
+
+class _Bound(nn.Module):
+    """A graph with numbers among its arguments, by their places."""
+
+    def __init__(self, graph: nn.Module, numbers: Mapping[int, Any]) -> None:
+        super().__init__()
+        self.graph, self.numbers = graph, dict(numbers)
+
+    def forward(self, *values: Any) -> Any:
+        given = list(values)
+        for at, number in self.numbers.items():
+            given.insert(at, number)
+        return self.graph(*given)
 
 
 def with_control_modules(

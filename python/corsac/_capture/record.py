@@ -32,6 +32,7 @@ from corsac._capture.replay import Replay
 from corsac._capture.result_template import ResultTemplate
 from corsac._capture.sizes import SizeConditions
 from corsac._capture.stages import Decisions, Staged, staged
+from corsac._capture.traced_calls import TracedCall, calls_operator
 from corsac._native.strides import Layout
 from corsac._pytorch.aten import has_attributes
 from corsac._pytorch.functions import name_of
@@ -121,7 +122,7 @@ class _Callbacks:
     """Callbacks of a :class:`corsac._core.Recording`."""
 
     unrecorded: Callable[..., Any]
-    host: Callable[[Callable[..., Any]], Callable[..., Any]]
+    host: Callable[[Callable[..., Any]], tuple[Callable[..., Any], bool]]
     prints: Callable[..., str | None]
     assume: Callable[[bool], None]
 
@@ -244,12 +245,29 @@ def _unrecorded(
 
 
 def _hosted(function: Callable[..., Any], recorder: Recorder, /, *args: Any, **kwargs: Any) -> Any:
-    """Call a function with the recorder switched off, and refuse the program. The function may use modes of its own."""
-    recorder.refuse(f"it calls {name_of(function)}, which PyTorch runs", Kind.HOST)
+    """Call a function with the recorder switched off, and refuse the program, unless the call becomes nodes. The
+    function may use modes of its own."""
+    reason = "which PyTorch runs"
+    if recorder.called is not None and recorder.refusal is None and calls_operator(function):
+        try:
+            with _switched_off():
+                call = TracedCall.of(function, args, kwargs)
+            recorder.called.keep(call.module, args, kwargs)
+            return call.result(call.module(*call.inputs))
+        except TraceError as error:
+            reason = f"of which Dynamo makes no graph: {error}"
+    recorder.refuse(f"it calls {name_of(function)}, {reason}", Kind.HOST)
+    with _switched_off():
+        return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _switched_off() -> Iterator[None]:
+    """Switch the recorder off in the block."""
     is_first = torch._C._len_torch_function_stack() == 1
     around = _pop_mode_temporarily() if is_first else contextlib.nullcontext()
     with around, _disable_current_modes():
-        return function(*args, **kwargs)
+        yield
 
 
 def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:
@@ -359,7 +377,10 @@ def _prepared(
         [*Deferred.CODES, *markers.breaks()],
         _Callbacks(
             _unrecorded,
-            lambda function: functools.partial(_hosted, function, recorder),
+            lambda function: (
+                functools.partial(_hosted, function, recorder),
+                recorder.called is not None and calls_operator(function),
+            ),
             lambda *call: recorder.note_deferred(*call),
             lambda begins: recorder.assume(begins),
         ),

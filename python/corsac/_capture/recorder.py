@@ -81,6 +81,9 @@ _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 #: A check of a condition on sizes, and the size of a dimension, in graphs of torch.export.
 _SIZE_CHECK = torch.ops.aten._assert_scalar.default
 _SYM_SIZE = torch.ops.aten.sym_size.int
+#: A check of a tensor's type in these graphs, and its arguments that do not depend on sizes.
+_TYPE_CHECK = torch.ops.aten._assert_tensor_metadata.default
+_CHECKED_TYPE = {"dtype", "device", "layout"}
 
 
 class Recorder(TorchFunctionMode):
@@ -389,6 +392,10 @@ class Recorder(TorchFunctionMode):
         if func is _SIZE_CHECK and args and args[0] is True:
             # The comparison of sizes is a condition of the recording.
             return None
+        if func is _TYPE_CHECK and len(args) == 1 and kwargs.keys() <= _CHECKED_TYPE:
+            # As if the program had read the type.
+            self.tensors.note_typed(args[0])
+            return func(*args, **kwargs)
         if func is _SYM_SIZE:
             func = _Tensor.size
         if func in METADATA:

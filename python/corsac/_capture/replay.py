@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 
 from corsac._capture.deferred import DeferredCall
-from corsac._capture.result_template import ResultTemplate, is_plain
+from corsac._capture.result_template import ResultTemplate, returned_by_graph
 from corsac.fx import Node
 from corsac.fx.proxy import TraceError
 
@@ -132,8 +132,8 @@ class Replay:
         return returned, edits
 
     def structure(self, results: Sequence[Node], inputs: Sequence[Node]) -> Any:
-        """What a graph returns that gives the program's return value: nodes in its containers, or if it is of other
-        classes, a tuple of the nodes of its tensors.
+        """What a graph returns that gives the program's return value: nodes and constants in its containers, or if it
+        is of other classes, a tuple of the nodes of its tensors.
 
         Raises:
             TraceError: a tensor is returned that is the same in each call.
@@ -141,9 +141,7 @@ class Replay:
         if any(isinstance(own, torch.Tensor) for own in self._sources):
             raise TraceError("the model returns a tensor that it does not compute")
         returned, _, _ = self._outcome(results, cast(Any, inputs), (), {})
-        if is_plain(returned, kind=Node):
-            return returned
-        return tuple(self._tensors(results, inputs))
+        return returned_by_graph(returned, self._tensors(results, inputs))
 
     def _tensors(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """The tensors of the return value and of the effects, in order."""

@@ -21,23 +21,37 @@ _CONSTANTS = (*CONSTANTS, bytes, torch.layout)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 #: Key of the values that were read, among objects by id: no object has this id.
 _VALUES = -1
+#: Types of constants that graphs return beside tensors.
+RETURNED = (types.NoneType, bool, int, float, str)
 #: Largest depth of containers that graphs return.
 _DEEPEST = 50
 #: Makes a value from the tensors of a call, and from the objects made already, by id.
 _Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]
 
 
-def is_plain(returned: Any, depth: int = 0, *, kind: type[Any] = torch.Tensor) -> bool:
-    """Whether a graph can return this: tensors, or in their place values of ``kind``, alone or in Python's own
-    containers, which are not nested deeply."""
+def is_plain(
+    returned: Any,
+    depth: int = 0,
+    *,
+    kind: type[Any] = torch.Tensor,
+    constants: tuple[type[Any], ...] = (),
+) -> bool:
+    """Whether a graph can return this: tensors, or in their place values of ``kind``, and values of the types
+    ``constants``, alone or in Python's own containers, which are not nested deeply."""
     if depth > _DEEPEST:
         return False
-    if type(returned) is tuple or type(returned) is list:
-        return all(is_plain(own, depth + 1, kind=kind) for own in returned)
-    if type(returned) is dict:
-        names = all(type(key) is str for key in returned)
-        return names and all(is_plain(own, depth + 1, kind=kind) for own in returned.values())
-    return isinstance(returned, kind)
+    if type(returned) is dict and any(type(key) is not str for key in returned):
+        return False
+    if type(returned) in (tuple, list, dict):
+        parts = returned.values() if type(returned) is dict else returned
+        return all(is_plain(own, depth + 1, kind=kind, constants=constants) for own in parts)
+    return isinstance(returned, kind) or type(returned) in constants
+
+
+def returned_by_graph(returned: Any, nodes: Sequence[Node]) -> Any:
+    """What a graph returns for a program that returns this, with nodes in the place of tensors: the nodes alone, if it
+    is of classes that graphs do not return."""
+    return returned if is_plain(returned, kind=Node, constants=RETURNED) else tuple(nodes)
 
 
 def is_key(key: Any, is_known: Callable[[Any], bool]) -> bool:
@@ -215,4 +229,4 @@ def _is_plain(cls: type) -> bool:
     )
 
 
-__all__ = ["ResultTemplate", "flat_results", "is_key", "is_plain"]
+__all__ = ["RETURNED", "ResultTemplate", "flat_results", "is_key", "is_plain", "returned_by_graph"]

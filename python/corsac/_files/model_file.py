@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from corsac import _core
 from corsac._files.arrays import COMPUTED_AS, flat, held_as, shape_text, shown
 from corsac._files.sessions import SessionModel
-from corsac._native.results import filled
 
 if TYPE_CHECKING:
     import torch
@@ -102,9 +101,8 @@ class NumpyModel:
         ]
         program.run(given, [flat(result) for result in results])
         own = zip(results, dtypes, strict=True)
-        return filled(
-            program.output(),
-            [result.astype(held_as(dtype), copy=False) for result, dtype in own],
+        return program.returned(
+            [result.astype(held_as(dtype), copy=False) for result, dtype in own]
         )
 
     def __deepcopy__(self, _: dict[int, Any]) -> NumpyModel:

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 from corsac import _core
 from corsac._files.arrays import COMPUTED_AS, flat, held_as, shape_text, shown
-from corsac._native.results import filled
 
 #: Where tensors come from and go to.
 Framework = Literal["torch", "numpy"]
@@ -104,8 +103,8 @@ class Session:
         for number, array in enumerate(inputs):
             name, dtype = specs[number][:2] if number < len(specs) else (str(number), None)
             given.append(_given(array, f"input {name}", dtype))
-        output, results = self._session.run(program, given)
-        return filled(output, [_returned(own, self.model.framework) for own in results])
+        framework = self.model.framework
+        return self._session.run(program, given, lambda own: _returned(own, framework))
 
     @property
     def state(self) -> MutableMapping[str, Any]:

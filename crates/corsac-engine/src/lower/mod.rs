@@ -39,7 +39,7 @@ use corsac_ops::{Catalogue, is_operator};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
+use crate::program::{Constant, Element, Op, Output, Program, Source, Step, ValueId};
 use call::{Call, as_number};
 pub use element::DTYPES;
 pub(crate) use element::element_of;
@@ -315,7 +315,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                     .first()
                     .map(|arg| self.output(arg))
                     .transpose()?;
-                self.program.output = Some(result.unwrap_or(Output::None));
+                self.program.output = Some(result.unwrap_or(Output::Constant(Constant::None)));
                 let results = self.program.outputs().into_iter();
                 self.program.output_dtypes = results.map(|value| self.dtype(value)).collect();
                 return Ok(());
@@ -611,7 +611,6 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 });
                 entries.collect::<Result<_, _>>().map(Output::Dict)
             }
-            Arg::None => Ok(Output::None),
             Arg::Node(node) => {
                 let itself = same_input(self.graph, self.types, *node)
                     .filter(|_| self.writes == Writes::Inputs);
@@ -624,7 +623,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 }
                 returned(lowered)
             }
-            _ => Err("the result is no tensor".to_owned()),
+            constant => self.operand(constant).and_then(returned),
         }
     }
 
@@ -763,9 +762,24 @@ fn returned(lowered: Lowered) -> Result<Output, Reason> {
             .map(returned)
             .collect::<Result<_, _>>()
             .map(Output::Tuple),
-        Lowered::Known(Value::None) => Ok(Output::None),
-        Lowered::Known(value) => Err(not_held(&value, "the result")),
+        Lowered::Known(value) => known_result(&value),
     }
+}
+
+/// A result that is the same in each call.
+fn known_result(value: &Value) -> Result<Output, Reason> {
+    let all = |items: &[Value]| items.iter().map(known_result).collect::<Result<_, _>>();
+    let constant = match value {
+        Value::None => Constant::None,
+        Value::Bool(truth) => Constant::Bool(*truth),
+        Value::Int(dim) => Constant::Int(dim.known().ok_or("a size that is not known")?),
+        Value::Float(number) => Constant::Float(*number),
+        Value::Str(text) => Constant::Str(text.to_string()),
+        Value::Tuple(items) => return all(items).map(Output::Tuple),
+        Value::List(items) => return all(items).map(Output::List),
+        other => return Err(not_held(other, "the result")),
+    };
+    Ok(Output::Constant(constant))
 }
 
 /// The reason why a known value is no tensor of the engine.

@@ -3,7 +3,7 @@
 use corsac_ir::{Arg, EntityId, Graph, NodeId, Op};
 use corsac_ops::Catalogue;
 use corsac_ops::shape::{Propagator, Storage, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Reason, is_assignment, truth};
 
@@ -20,6 +20,8 @@ pub(super) struct Sharing {
     members: FxHashMap<u32, Vec<(NodeId, u64)>>,
     /// By set, the first view that may repeat an element: from then on, writes are refused.
     repeated: FxHashMap<u32, NodeId>,
+    /// Calls with several results in memory of their own each, which are only taken one by one or returned.
+    apart: FxHashSet<NodeId>,
 }
 
 impl Sharing {
@@ -29,6 +31,7 @@ impl Sharing {
             parent: (0..bound).collect(),
             members: FxHashMap::default(),
             repeated: FxHashMap::default(),
+            apart: FxHashSet::default(),
         };
         let mut first_in: FxHashMap<Storage, NodeId> = FxHashMap::default();
         // Values that are returned together do not share memory for that reason.
@@ -46,6 +49,12 @@ impl Sharing {
                 continue;
             }
             let value = types.value(node);
+            let truth = |arg: &Arg| truth(&types.argument(graph, arg));
+            let effects = catalogue.effects_given(graph, node, &truth);
+            if effects.is_plain() && is_taken_apart(graph, types, node) {
+                sharing.apart.insert(node);
+                continue;
+            }
             value.for_each_tensor(&mut |tensor| {
                 let first = *first_in.entry(tensor.storage).or_insert(node);
                 sharing.join(first, node);
@@ -53,15 +62,15 @@ impl Sharing {
             if is_written(graph, types, node) {
                 continue;
             }
-            let truth = |arg: &Arg| truth(&types.argument(graph, arg));
-            for other in catalogue.effects_given(graph, node, &truth).aliases {
+            for other in effects.aliases {
                 if is_converted(types.value(other), value) || is_number(types.value(other)) {
                     continue;
                 }
                 match several_out(graph, other) {
-                    None => sharing.join(other, node),
                     // One of them, by its storage.
+                    _ if sharing.apart.contains(&other) => {}
                     Some(_) if is_item(graph, node) => {}
+                    None => sharing.join(other, node),
                     Some(out) => {
                         let out = out.iter().filter_map(Arg::as_node);
                         out.for_each(|own| sharing.join(own, node));
@@ -70,6 +79,10 @@ impl Sharing {
             }
         }
         for node in graph.nodes() {
+            if sharing.apart.contains(&node) {
+                sharing.add_container(graph, node);
+                continue;
+            }
             let readers = graph.node(node).users();
             let last_read = readers.map(|user| graph.node(user).order()).max();
             let last_read = last_read.max(taken.get(&node).copied());
@@ -140,6 +153,31 @@ impl Sharing {
         reason.map_or(Ok(shown), Err)
     }
 
+    /// Adds a call with results in memory of their own to the set of each: it is read where that one is taken, or all
+    /// are returned.
+    fn add_container(&mut self, graph: &Graph, node: NodeId) {
+        let mut returned = None;
+        let mut last_taken: FxHashMap<u32, u64> = FxHashMap::default();
+        for user in graph.node(node).users() {
+            let order = graph.node(user).order();
+            if graph.node(user).op() == Op::Output {
+                returned = Some(order);
+            } else {
+                let last = last_taken.entry(self.find(user.index())).or_insert(order);
+                *last = order.max(*last);
+            }
+        }
+        for (set, last) in last_taken {
+            let members = self.members.entry(set).or_default();
+            members.push((node, returned.unwrap_or(last)));
+        }
+    }
+
+    /// Whether a call has several results, in memory of their own each.
+    pub(super) fn has_results_apart(&self, call: NodeId) -> bool {
+        self.apart.contains(&call)
+    }
+
     fn find(&mut self, mut at: usize) -> u32 {
         while self.parent[at] as usize != at {
             self.parent[at] = self.parent[self.parent[at] as usize];
@@ -169,6 +207,15 @@ pub(super) fn several_out(graph: &Graph, node: NodeId) -> Option<&[Arg]> {
         Some(Arg::Tuple(items) | Arg::List(items)) => Some(items),
         _ => None,
     }
+}
+
+/// Whether a call has several results, and these are only taken one by one or returned.
+fn is_taken_apart(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
+    let is_taken = |user: NodeId| {
+        graph.node(user).op() == Op::Output
+            || (is_item(graph, user) && types.value(user).as_tensor().is_some())
+    };
+    types.value(node).as_tensor().is_none() && graph.node(node).users().all(is_taken)
 }
 
 /// Whether a node is `x[index]`.

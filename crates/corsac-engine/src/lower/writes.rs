@@ -23,6 +23,8 @@ struct Written {
     view: View,
     /// Its aliases that are read afterwards, as views of it.
     shown: Vec<(NodeId, View)>,
+    /// The call of which the elements are a result, if that is taken again afterwards, and the number of the result.
+    result: Option<(NodeId, usize)>,
 }
 
 impl Lowerer<'_, '_> {
@@ -184,6 +186,11 @@ impl Lowerer<'_, '_> {
             false => whole,
         };
         self.lowered.set(written.base, Some(Lowered::Tensor(whole)));
+        if let Some((call, number)) = written.result
+            && let Some(Lowered::Items(items)) = self.lowered.get_mut(call)
+        {
+            items[number] = Lowered::Tensor(whole);
+        }
         for (other, view) in written.shown {
             let value = self.copied(whole, view);
             self.note_narrow(value, dtype);
@@ -223,7 +230,14 @@ impl Lowerer<'_, '_> {
             return Err("it writes to an input of narrow integers".to_owned());
         }
         let mut others = Vec::new();
+        let mut result = None;
         for other in shown {
+            let sharing = self.sharing.as_ref();
+            if sharing.is_some_and(|sharing| sharing.has_results_apart(other)) {
+                let call = Call::of(self, base)?;
+                result = self.taken(base, &call);
+                continue;
+            }
             let (owner, part) = self.part(other)?;
             let view = self.graph.node(other);
             if owner != base {
@@ -243,6 +257,7 @@ impl Lowerer<'_, '_> {
             base,
             view,
             shown: others,
+            result,
         })
     }
 
@@ -267,6 +282,10 @@ impl Lowerer<'_, '_> {
                 return self.part(written);
             }
             let of = first.ok_or("it writes to what is no tensor")?;
+            if self.taken(node, &call).is_some() {
+                let first = self.first_taken(node);
+                return Ok((first, View::of(&self.shape(self.value_of(first)?))));
+            }
             if matches!(call.get("input"), Some(Lowered::Tensor(_))) && is_part(call.operator) {
                 let (base, from) = self.part(of)?;
                 if let Some(view) = self.view_by(node, &call, from)? {
@@ -278,15 +297,41 @@ impl Lowerer<'_, '_> {
         Ok((node, View::of(&self.shape(value))))
     }
 
-    /// The tensor that an item of a call with several `out=` is.
-    pub(super) fn taken_result(&self, node: NodeId, call: &Call) -> Option<NodeId> {
+    /// The first node that takes the result of a call that `node` takes.
+    fn first_taken(&self, node: NodeId) -> NodeId {
+        let (graph, view) = (self.graph, self.graph.node(node));
+        let first = view.args().first().and_then(Arg::as_node);
+        let others = first.into_iter().flat_map(|of| graph.node(of).users());
+        let same = others.map(|other| graph.node(other)).filter(|other| {
+            (other.op(), other.target()) == (view.op(), view.target())
+                && other.args() == view.args()
+        });
+        let earliest = same.min_by_key(|other| other.order());
+        earliest.map_or(node, |other| other.id())
+    }
+
+    /// The call of which a node takes one of several results, and the number of this.
+    fn taken(&self, node: NodeId, call: &Call) -> Option<(NodeId, usize)> {
+        let of = self
+            .graph
+            .node(node)
+            .args()
+            .first()
+            .and_then(Arg::as_node)?;
+        let Some(Lowered::Items(results)) = self.lowered.get(of) else {
+            return None;
+        };
         let Some(Lowered::Known(Value::Int(index))) = call.get("other") else {
             return None;
         };
-        let graph = self.graph;
-        let of = graph.node(node).args().first().and_then(Arg::as_node)?;
-        let out = several_out(graph, of).filter(|_| is_operator!(call.operator, "getitem"))?;
-        out[wrapped(index.known()?, out.len()).ok()?].as_node()
+        let number = wrapped(index.known()?, results.len()).ok()?;
+        is_operator!(call.operator, "getitem").then_some((of, number))
+    }
+
+    /// The tensor that an item of a call with several `out=` is.
+    pub(super) fn taken_result(&self, node: NodeId, call: &Call) -> Option<NodeId> {
+        let (of, number) = self.taken(node, call)?;
+        several_out(self.graph, of)?.get(number)?.as_node()
     }
 
     /// The new value of the base for calls that put elements into it; `None` for calls that compute

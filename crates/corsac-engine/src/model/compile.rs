@@ -224,7 +224,7 @@ fn name_outputs(program: &Program, output: &Output, path: String, names: &mut Ve
                 name_outputs(program, item, inner(key), names);
             }
         }
-        Output::Input(_) | Output::None => {}
+        Output::Input(_) | Output::Constant(_) => {}
     }
 }
 

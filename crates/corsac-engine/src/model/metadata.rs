@@ -33,6 +33,8 @@ pub(super) const WITH_STATE: u32 = 4;
 pub(super) const GRAPHS: &str = "corsac.graphs";
 /// The first version with these.
 pub(super) const WITH_GRAPHS: u32 = 5;
+/// The first version with numbers and texts among results; it has the same keys.
+pub(super) const WITH_CONSTANTS: u32 = 6;
 
 /// Largest number of programs of a file.
 const MOST_PROGRAMS: usize = 256;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use corsac_ir::{DType, Graph, GraphError, Target};
+use corsac_ir::{Arg, DType, Graph, GraphError, Target};
 use serde_json::{Map, Value as Json, json};
 
 use super::error::ModelError;
@@ -12,8 +12,8 @@ use super::file::ModelFile;
 use super::header::file_type;
 use super::limits::Limits;
 use super::metadata::{
-    FORMAT, GRAPH, GRAPHS, INPUTS, OWN, PROGRAMS, SIZES, STATE, WITH_GRAPHS, WITH_SIZES,
-    WITH_STATE, graph_entries, program_entries, write_sizes, write_tensors, wrong,
+    FORMAT, GRAPH, GRAPHS, INPUTS, OWN, PROGRAMS, SIZES, STATE, WITH_CONSTANTS, WITH_GRAPHS,
+    WITH_SIZES, WITH_STATE, graph_entries, program_entries, write_sizes, write_tensors, wrong,
 };
 use super::signature::{InputSpec, Signature};
 use super::tensor::TensorSpec;
@@ -195,10 +195,12 @@ fn metadata(
         let graph = plain(graph).map_err(|error| ModelError::graph("", error.to_string()))?;
         Ok::<_, ModelError>(graph.to_lossless())
     };
+    let has_constants = programs.iter().any(|own| returns_constants(own.graph));
     if let [program] = programs
         && program.name.is_empty()
         && program.signature.state().is_empty()
         && graphs.is_empty()
+        && !has_constants
     {
         let signature = program.signature;
         let mut metadata = json!({
@@ -233,13 +235,31 @@ fn metadata(
         PROGRAMS: program_entries(&entries)?,
         STATE: write_tensors(STATE, &state)?,
     });
-    if !graphs.is_empty() {
+    if has_constants || !graphs.is_empty() {
         let called = graphs.iter();
         let called = called.map(|(name, graph)| Ok(((*name).to_owned(), text(graph)?)));
         metadata[GRAPHS] = graph_entries(called.collect::<Result<_, ModelError>>()?)?.into();
-        metadata[FORMAT] = WITH_GRAPHS.to_string().into();
+        let version = if has_constants {
+            WITH_CONSTANTS
+        } else {
+            WITH_GRAPHS
+        };
+        metadata[FORMAT] = version.to_string().into();
     }
     Ok(metadata)
+}
+
+/// Whether there are numbers or texts among the results of a graph.
+fn returns_constants(graph: &Graph) -> bool {
+    fn has_constants(arg: &Arg) -> bool {
+        match arg {
+            Arg::Tuple(items) | Arg::List(items) => items.iter().any(has_constants),
+            Arg::Dict(entries) => entries.iter().any(|(_, own)| has_constants(own)),
+            other => !matches!(other, Arg::Node(_) | Arg::None),
+        }
+    }
+    let output = graph.output_node();
+    output.is_some_and(|node| graph.node(node).args().iter().any(has_constants))
 }
 
 fn header(

@@ -202,7 +202,7 @@ impl ValueInfo {
     }
 }
 
-/// Structure of the results that the caller gets: tensors, in containers.
+/// Structure of the results that the caller gets: tensors and constants, in containers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// A tensor.
@@ -215,8 +215,23 @@ pub enum Output {
     Dict(Vec<(String, Output)>),
     /// The input with this number itself.
     Input(usize),
-    /// No tensor.
+    /// The same in each call.
+    Constant(Constant),
+}
+
+/// A result that is no tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Constant {
+    /// `None`
     None,
+    /// `True` or `False`
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// A text.
+    Str(String),
 }
 
 impl Output {
@@ -228,7 +243,7 @@ impl Output {
                 items.iter().for_each(|item| item.for_each(visit));
             }
             Self::Dict(entries) => entries.iter().for_each(|(_, item)| item.for_each(visit)),
-            Self::Input(_) | Self::None => {}
+            Self::Input(_) | Self::Constant(_) => {}
         }
     }
 }

@@ -176,8 +176,8 @@ impl<'a, 'py> Look<'a, 'py> {
     }
 
     /// Handles a call that is about to be made of a function that PyTorch has to run as it is,
-    /// without being recorded: `host` makes another function of it that does so. Returns whether it
-    /// is such a function.
+    /// without being recorded: `host` makes another function of it that does so, and says whether
+    /// that becomes nodes as a whole. Returns whether it is such a function.
     pub(super) fn is_hosted(
         &mut self,
         frame: &Frame<'py>,
@@ -206,10 +206,14 @@ impl<'a, 'py> Look<'a, 'py> {
         }
         let is_hosted = hosting == Hosting::Hosted;
         if is_hosted {
-            frame.replace(depth, host.bind(self.py).call1((&called,))?);
-            let name = called_name(&called);
-            self.state
-                .opaque(format!("it calls {name}, which PyTorch runs"));
+            let hosted = host.bind(self.py).call1((&called,))?;
+            let (hosted, becomes_nodes): (Bound<'py, PyAny>, bool) = hosted.extract()?;
+            frame.replace(depth, hosted);
+            if !becomes_nodes {
+                let name = called_name(&called);
+                self.state
+                    .opaque(format!("it calls {name}, which PyTorch runs"));
+            }
         }
         Ok(is_hosted)
     }

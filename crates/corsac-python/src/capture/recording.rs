@@ -41,7 +41,7 @@ use super::symbols::{Condition, Symbols};
 ///
 /// - ``unrecorded(function, arguments, named)`` calls a function without recording its operators.
 /// - ``host(function)`` returns a function that does the same for a program that is no longer
-///   recorded.
+///   recorded, unless the call becomes nodes, and whether it does.
 /// - ``prints(function, arguments, names)`` is called for each call that prints: with the function,
 ///   or None for one of ``printing`` that is being entered, all arguments and the names of the last
 ///   ones, or None if they are not known. It returns the reason why the call cannot be made later,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corsac_engine::{
-    Context, DType, Data, DataMut, Element, Elements, Executable, Half, Output, Precision,
-    RunError, Source, ValueId, default_threads, threads_setting,
+    Constant, Context, DType, Data, DataMut, Element, Elements, Executable, Half, Output,
+    Precision, RunError, Source, ValueId, default_threads, threads_setting,
 };
 use pyo3::PyTraverseError;
 use pyo3::buffer::PyBuffer;
@@ -18,7 +18,7 @@ use pyo3::intern;
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 
 use super::converted::{Scratch, Target};
@@ -731,17 +731,20 @@ impl PyProgram {
         self.outputs.iter().map(|spec| spec.dtype.name()).collect()
     }
 
-    /// The value that the graph returns, with the indices of results in place of tensors.
-    fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match &self.executable.program().output {
-            Some(output) => {
-                let mut number = self.numbers();
-                structure(py, output, &[], &mut |value| {
-                    Ok(number(value).into_pyobject(py)?.into_any())
-                })
-            }
-            None => Ok(py.None().into_bound(py)),
+    /// The value that the graph returns, with `results` in place of tensors.
+    fn returned<'py>(
+        &self,
+        py: Python<'py>,
+        results: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if results.len() != self.outputs.len() {
+            let expected = self.outputs.len();
+            return Err(PyValueError::new_err(format!(
+                "the program returns {expected} results, not {}",
+                results.len()
+            )));
         }
+        self.filled(py, &[], &results)
     }
 
     /// Number of steps of a run.
@@ -809,6 +812,12 @@ pub(crate) fn structure<'py>(
             let given = inputs.get(*number).cloned();
             given.ok_or_else(|| PyValueError::new_err("the program gives its inputs back"))?
         }
-        Output::None => py.None().into_bound(py),
+        Output::Constant(constant) => match constant {
+            Constant::None => py.None().into_bound(py),
+            Constant::Bool(truth) => PyBool::new(py, *truth).to_owned().into_any(),
+            Constant::Int(number) => number.into_pyobject(py)?.into_any(),
+            Constant::Float(number) => number.into_pyobject(py)?.into_any(),
+            Constant::Str(text) => PyString::new(py, text).into_any(),
+        },
     })
 }
