@@ -29,11 +29,11 @@ class Branches(nn.Module):
 
 
 class Doubling(nn.Module):
-    """Doubles the input until its sum exceeds 100, and counts."""
+    """Doubles the input until the sum of absolute values exceeds 100, and counts."""
 
     def forward(self, x):
         count = torch.zeros((), dtype=torch.int64)
-        return while_loop(lambda n, x: x.sum() < 100, lambda n, x: (n + 1, x * 2), (count, x))
+        return while_loop(lambda n, x: x.abs().sum() < 100, lambda n, x: (n + 1, x * 2), (count, x))
 
 
 class Recurrence(nn.Module):
