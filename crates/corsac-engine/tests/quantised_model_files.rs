@@ -182,9 +182,9 @@ fn files_of_integers_that_were_edited_are_errors() {
     let cases: &[(&str, &str, ModelErrorKind, &str)] = &[
         (
             "\"corsac.format\":\"2\"",
-            "\"corsac.format\":\"6\"",
+            "\"corsac.format\":\"7\"",
             Version,
-            "reads versions 1 to 5",
+            "reads versions 1 to 6",
         ),
         (
             "\"corsac.graph\"",
