@@ -91,8 +91,8 @@ use crate::prepare::WeightCache;
 use crate::threads::default_threads;
 
 /// The newest version of the format. All versions up to it are read, and the oldest that has everything is
-/// written: 6 for numbers and texts among results, 5 for control flow, 4 for several programs or state, 3 if sizes are symbols, 1 if all inputs and weights are
-/// of float32, int64 or bool, else 2.
+/// written: 6 for numbers and texts among results, 5 for control flow, 4 for several programs or state, 3 if
+/// sizes are symbols, 1 if all inputs and weights are of float32, int64 or bool, else 2.
 pub const VERSION: u32 = 6;
 
 /// By default, the largest number of sets of sizes of a model that have programs.
