@@ -77,7 +77,7 @@ def test_plain_inputs_are_the_tensors_of_structures(tmp_path):
     result = corsac.load(tmp_path / "m.safetensors", framework="numpy")(
         *(own.numpy() for own in inputs)
     )
-    torch.testing.assert_close(torch.from_numpy(result[0]), module(*inputs)["total"])
+    torch.testing.assert_close(torch.from_numpy(result["total"]), module(*inputs)["total"])
 
 
 class Counting(nn.Module):

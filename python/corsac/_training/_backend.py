@@ -80,12 +80,6 @@ class TrainedGraph:
             weights: number of leading inputs that are weights; set if corsac captured ``module``, which may then
                 do without AOTAutograd, and has the casts of autocast as calls.
         """
-        reason = _why_statistics_are_read(module.graph)
-        if reason is not None:
-            self.leave(module, reason)
-            if weights is not None:
-                self._run = WithoutAutocast(module.forward)
-            return
         # Option "fewest_bytes" saves memory, so it is kept even if it is slower.
         may_be_left = self._placement == "measured" and self._partitioner is not _FEWEST
         if may_be_left and _may_be_left(module):
@@ -333,33 +327,6 @@ def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     run = WithoutAutocast(function)
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
-
-
-#: Operators that write running statistics, and their argument that says so.
-_STATISTICS = {"batch_norm": "training", "instance_norm": "use_input_stats"}
-
-
-def _why_statistics_are_read(graph: Any) -> str | None:
-    """Reason why PyTorch has to run a graph that reads running statistics which it also writes; None if there is none.
-
-    Its autograd keeps their memory, and does not see that the same or a later call writes to it before the gradient is
-    computed."""
-    for node in graph.nodes:
-        for own in _statistics_written_by(node):
-            if any(own not in _statistics_written_by(user) for user in own.users):
-                return "a batch norm writes running statistics that the program also reads"
-    return None
-
-
-def _statistics_written_by(node: Any) -> list[Any]:
-    """The running statistics that a call writes, as nodes."""
-    if node.op != "call_function":
-        return []
-    writes = _STATISTICS.get(_core.operator_of(node.op, node.target)[0] or "")
-    named = _core.named_arguments_of(node.op, node.target, node.args, node.kwargs) or {}
-    if writes is None or not named.get(writes):
-        return []
-    return [named[own] for own in ("running_mean", "running_var") if named.get(own) is not None]
 
 
 def _why_not_traced(node: Any) -> str | None:
