@@ -76,6 +76,22 @@ class Announcements:
                 known.register_prehook(lambda _, node=node: begin(node))
 
 
+def compare_in_turn(own: Iterable[tuple[Announcements, str]]) -> None:
+    """:meth:`Announcements.compare` of each, so that the ranks of all groups learn of an error in one.
+
+    Raises:
+        DistributedError: the ranks of a group begin different things.
+    """
+    error: Exception | None = None
+    for announcements, what in own:
+        try:
+            announcements.compare(what, error)
+        except DistributedError as caught:
+            error = caught
+    if error is not None:
+        raise error
+
+
 def _exchanged(group: Any, what: str, error: Exception | None) -> list[tuple[int, str, str | None]]:
     """What each rank begins, and why it cannot; empty if all begin the same."""
     device = dist.distributed_c10d._get_object_coll_device(group)
@@ -101,4 +117,4 @@ def _shown(said: Iterable[tuple[int, str, str | None]]) -> str:
     return f"the ranks do not do the same: {begun}"
 
 
-__all__ = ["Announcements"]
+__all__ = ["Announcements", "compare_in_turn"]

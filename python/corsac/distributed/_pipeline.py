@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 from corsac import _core
 from corsac.distributed import collectives
 from corsac.distributed._agreement import agree_all, group_of
-from corsac.distributed._announcements import Announcements
+from corsac.distributed._announcements import Announcements, compare_in_turn
 from corsac.distributed._buckets import BYTES
 from corsac.distributed._errors import PipelineError
 from corsac.distributed._failures import Watch, failure_keys
@@ -245,13 +245,9 @@ class Pipeline:
             PipelineError: they do not.
         """
         self._steps += 1
-        error: Exception | None = None
-        try:
-            types = shown_types(self._types[0])
-            self._announced.compare(f"{what} {self._steps} of {self._batch} items, first {types}")
-        except PipelineError as caught:
-            error = caught
-        self._of_replicas.compare(f"{what} {self._steps}", error)
+        step = f"{what} {self._steps}"
+        batch = f"{step} of {self._batch} items, first {shown_types(self._types[0])}"
+        compare_in_turn([(self._announced, batch), (self._of_replicas, step)])
 
     def _run(
         self,

@@ -22,6 +22,7 @@ from corsac.distributed._values import (
     InputType,
     data_of,
     described,
+    dtype_name,
     input_types,
     quiet,
     values_for,
@@ -101,7 +102,7 @@ class PipelinePlan(PlanFile):
             "conditions": program.conditions,
             "cuts": list(self.cuts),
             "inputs": [
-                [[list(shape), _dtype_name(dtype)] for shape, dtype in own] for own in self.inputs
+                [[list(shape), dtype_name(dtype)] for shape, dtype in own] for own in self.inputs
             ],
         }
 
@@ -297,14 +298,10 @@ def _check_sizes(stage: StageGraph, values: Mapping[str, Any]) -> None:
             )
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def _weight_as_json(weight: Weight) -> list[Any]:
     return [
         list(weight.shape),
-        _dtype_name(weight.dtype),
+        dtype_name(weight.dtype),
         weight.kind,
         weight.requires_grad,
         list(weight.aliases),

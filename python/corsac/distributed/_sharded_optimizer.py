@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from corsac.distributed._announcements import compare_in_turn
 from corsac.distributed._buckets import Bucket
 from corsac.distributed._data_parallel import DataParallel
 from corsac.distributed._errors import ParallelError
@@ -105,9 +106,8 @@ class ShardedOptimizer:
             ParallelError: a rank failed.
         """
         module = self._module.module
-        if isinstance(module, Parallel):
-            module.announced.compare("the norm of gradients")
-        self._module.announced.compare("the norm of gradients")
+        of = [module, self._module] if isinstance(module, Parallel) else [self._module]
+        compare_in_turn((own.announced, "the norm of gradients") for own in of)
         self._give_gradients()
         cut = module.plan.shards if isinstance(module, Parallel) else {}
         own = ((name, piece) for pieces in self._pieces for name, _, _, piece in pieces)

@@ -27,9 +27,14 @@ def input_types(tensors: Sequence[torch.Tensor]) -> list[InputType]:
     return [(tuple(own.shape), own.dtype) for own in tensors]
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a type without that of the library."""
+    return str(dtype).removeprefix("torch.")
+
+
 def shown_types(inputs: Sequence[InputType]) -> str:
     """The types of inputs as text."""
-    return ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in inputs)
+    return ", ".join(f"{dtype_name(dtype)}{list(shape)}" for shape, dtype in inputs)
 
 
 def values_of(
@@ -186,6 +191,7 @@ __all__ = [
     "bytes_of",
     "data_of",
     "described",
+    "dtype_name",
     "failing",
     "input_types",
     "quiet",

@@ -613,7 +613,7 @@ class GraphModule(torch.nn.Module):
         modules on the path to the target of such a node.
         """
         used: set[str] = set()
-        for target, _ in _used_targets(self.graph):
+        for target in _used_targets(self.graph):
             used.update(itertools.accumulate(target.split("."), "{}.{}".format))
             try:
                 module = self.get_submodule(target)
@@ -709,15 +709,10 @@ def _checked_hook(f: Any, kind: str) -> Any:
     return f
 
 
-def _used_targets(graph: Graph) -> list[tuple[str, Node]]:
-    """Qualified names that the graph uses, each once, with the node that calls it if one does."""
-    found: dict[str, Node] = {}
-    for node in graph.nodes:
-        if node.op in ("call_module", "get_attr"):
-            target = node.target
-            if isinstance(target, str) and (target not in found or node.op == "call_module"):
-                found[target] = node
-    return list(found.items())
+def _used_targets(graph: Graph) -> set[str]:
+    """Qualified names of the modules that the graph calls, and of what it reads."""
+    nodes = itertools.chain(*(graph.find_nodes(op=op) for op in ("call_module", "get_attr")))
+    return {node.target for node in nodes if isinstance(node.target, str)}
 
 
 def _share_uncopyable(state: dict[str, Any], memo: dict[int, Any]) -> None:

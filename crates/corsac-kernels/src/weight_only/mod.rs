@@ -246,10 +246,8 @@ impl<'a> Weights<'a> {
         let group = self.group_len();
         let levels = match kind {
             #[cfg(target_arch = "x86_64")]
-            Kind::Vnni => Levels::new(self.bits, &numbers, [depth, group], |numbers, bytes| {
-                // SAFETY: only `all` makes this kind, after checking the processor.
-                unsafe { quantise::quantise(self.bits, numbers, bytes) }
-            }),
+            // SAFETY: only `all` makes this kind, after checking the processor.
+            Kind::Vnni => unsafe { Levels::new(self.bits, &numbers, [depth, group]) },
             _ => None,
         };
         let sums = match self.zero_points {

@@ -60,14 +60,10 @@ pub(super) fn in_block(bits: Bits, rest: usize) -> usize {
 }
 
 impl Levels {
-    /// The integers of rows of `depth` numbers in groups, both whole chunks, made by `quantise`; `None` if
-    /// it makes none of a block.
-    pub(super) fn new(
-        bits: Bits,
-        rows: &[f32],
-        [depth, group]: [usize; 2],
-        quantise: impl Fn(&[[f32; CHUNK]], &mut [Bytes]) -> Option<Block>,
-    ) -> Option<Self> {
+    /// The integers of rows of `depth` numbers in groups, both whole chunks; `None` if [`quantise`] makes
+    /// none of a block.
+    #[target_feature(enable = "avx2,avx512f,avx512vl")]
+    pub(super) fn new(bits: Bits, rows: &[f32], [depth, group]: [usize; 2]) -> Option<Self> {
         let mut made = Self {
             bits,
             bytes: vec![Bytes::default(); rows.len() / CHUNK],
@@ -77,7 +73,7 @@ impl Levels {
         for (row, bytes) in chunks.zip(made.bytes.chunks_mut(depth / CHUNK)) {
             for block in blocks(bits, depth, group) {
                 let bytes = &mut bytes[block.clone()];
-                made.blocks.push(quantise(&row[block], bytes)?);
+                made.blocks.push(quantise(bits, &row[block], bytes)?);
             }
         }
         Some(made)
@@ -106,15 +102,8 @@ impl Block {
 /// Writes the integers of a block of numbers for products with weights of `bits`; `None` if it has
 /// infinite or undefined numbers or very small ones alone, or a few that are much larger than most:
 /// rounding would change the others.
-///
-/// # Safety
-/// The processor [`has`] the instructions.
 #[target_feature(enable = "avx2,avx512f,avx512vl")]
-pub(super) unsafe fn quantise(
-    bits: Bits,
-    numbers: &[[f32; CHUNK]],
-    bytes: &mut [Bytes],
-) -> Option<Block> {
+fn quantise(bits: Bits, numbers: &[[f32; CHUNK]], bytes: &mut [Bytes]) -> Option<Block> {
     // The bits of numbers without signs are ordered as the numbers are, NaN the last.
     let mut largest = _mm256_setzero_si256();
     for numbers in numbers {

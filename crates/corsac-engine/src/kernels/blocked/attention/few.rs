@@ -3,9 +3,9 @@
 use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, Simd, SimdOp};
 
-use super::{Attention, Operands, Piece, largest_lane};
+use super::{Attention, Exponentials, Operands, Piece};
 use crate::aligned_buffer::AlignedBuffer;
-use crate::kernels::functions::vectors::exp_of_negative;
+use crate::kernels::blocked::BLOCK;
 use crate::kernels::small_product::dot;
 
 /// Up to this many queries of a head, packing keys and values takes longer than it saves. On one thread
@@ -29,7 +29,7 @@ pub(super) struct FewQueries<'a, 'b> {
     pub(super) piece: &'a mut Piece<'b>,
     /// Scratch memory for a query, times the scale.
     pub(super) query: &'a mut AlignedBuffer,
-    /// Scratch memory for the scores of a query, whole vectors; then their exponentials.
+    /// Scratch memory for the scores of a query, whole blocks; then their exponentials.
     pub(super) scores: &'a mut AlignedBuffer,
 }
 
@@ -49,7 +49,7 @@ impl SimdOp for FewQueries<'_, '_> {
             for (feature, to) in self.query.iter_mut().enumerate() {
                 *to = from[feature * own.query.column] * own.scale;
             }
-            self.scores.reuse(seen.next_multiple_of(isa.f32().len()));
+            self.scores.reuse(seen.next_multiple_of(BLOCK));
             let (scores, padding) = self.scores.split_at_mut(seen);
             padding.fill(f32::NEG_INFINITY);
             for (key, score) in scores.iter_mut().enumerate() {
@@ -62,40 +62,23 @@ impl SimdOp for FewQueries<'_, '_> {
                     *score += mask[key * pitch.column];
                 }
             }
-            let sum = exponentials(isa, self.scores);
-            let factor = match own.safe && sum == 0.0 {
-                true => 0.0,
-                false => 1.0 / sum,
-            };
+            let mut sum = [0.0];
+            Exponentials {
+                scores: self.scores,
+                largest: &mut [f32::NEG_INFINITY],
+                sums: &mut sum,
+                factors: &mut [1.0],
+            }
+            .eval(isa);
             let values = Values {
                 from: &self.operands.value[head.value..],
                 pitch: own.value.row,
                 weights: &self.scores[..seen],
-                factor,
+                factor: own.factor(sum[0]),
             };
             values.add_up(isa, out);
         }
     }
-}
-
-/// Replaces scores by exponentials of their difference to the largest one, and gives their sum.
-#[inline(always)]
-fn exponentials<I: Isa>(isa: I, scores: &mut [f32]) -> f32 {
-    let ops = isa.f32();
-    let mut most = ops.splat(f32::NEG_INFINITY);
-    for scores in scores.chunks_exact(ops.len()) {
-        most = ops.max(ops.load(scores), most);
-    }
-    let most = largest_lane(most.to_array().as_ref());
-    // If all keys are masked, there is no difference.
-    let most = ops.splat(if most == f32::NEG_INFINITY { 0.0 } else { most });
-    let mut total = ops.splat(0.0);
-    for scores in scores.chunks_exact_mut(ops.len()) {
-        let power = exp_of_negative(isa, ops.sub(ops.load(scores), most));
-        ops.store(power, scores);
-        total = ops.add(total, power);
-    }
-    ops.sum(total)
 }
 
 /// Rows of values, and their weights.

@@ -224,15 +224,19 @@ impl Attention {
             }
         }
         for (row, out) in piece.out.iter_mut().enumerate() {
-            let sum = scratch.sums[row];
-            let factor = match self.safe && sum == 0.0 {
-                true => 0.0,
-                false => 1.0 / sum,
-            };
+            let factor = self.factor(scratch.sums[row]);
             let result = &scratch.results[row * outputs..][..out.len()];
             for (to, &x) in out.iter_mut().zip(result) {
                 *to = x * factor;
             }
+        }
+    }
+
+    /// What a row of the result is multiplied with, given the sum of its exponentials.
+    fn factor(&self, sum: f32) -> f32 {
+        match self.safe && sum == 0.0 {
+            true => 0.0,
+            false => 1.0 / sum,
         }
     }
 
